@@ -45,7 +45,7 @@ from leveret.broker.vhost.copies import AT_ONCE, Copies, distribute, distribute_
 from leveret.broker.vhost.delay_line import DelayLine
 from leveret.broker.vhost.direct_reply_to import REPLY_PREFIX, is_reply_address
 from leveret.broker.vhost.exchange_ids import ExchangeIds
-from leveret.broker.vhost.once_route import HoldRoute, OnceRoute
+from leveret.broker.vhost.once_route import HoldRoute, OnceRoute, RejectRoute
 from leveret.broker.vhost.publish_route import AwaitedRoute, PropertyDemands, Route
 from leveret.confirm.channel_confirms import ChannelConfirms, ConfirmTimeouts
 from leveret.exchanges.base import Envelope, Exchange
@@ -331,21 +331,17 @@ class Channel:
             and self.tx is None
             and bool(queues or (self.confirms is None and not bits & 1))
             and len(waits) < 2  # noqa: PLR2004 - one or none
-            and not any(_may_refuse(queue, is_mandatory=bool(bits & 1)) for queue in queues)
+            and not any(_may_drop(queue, is_mandatory=bool(bits & 1)) for queue in queues)
         )
         taps = self.vhost.taps.on(exchange)
         plain = plain and not taps and self.vhost.intercept is None
-        kind = AwaitedRoute if waits == {True} else Route
-        takes_once = any(queue.settings.deduplicate is not None for queue in queues)
         once = self.vhost.once.get(exchange_name)
         if once is not None:  # what a queue may do to a message matters to its id
+            takes_once = any(queue.settings.deduplicate is not None for queue in queues)
             plain = plain and bool(queues) and once.sifts and not (takes_once or bits & 1 or True in waits)
-        if plain and any(queue.hold is not None and queue.settings.holds for queue in queues):
-            plain = False
-            if len(queues) == 1 and kind is Route and not takes_once and once is None:
-                kind = HoldRoute
-        if plain and (takes_once or once is not None):
-            kind = OnceRoute
+        kind: type[Route] = AwaitedRoute if waits == {True} else Route
+        if plain:
+            kind, plain = _sifting(kind, queues, once)
         route = kind(address, bits, exchange, routing_key, queues, plain=plain, generation=now)
         if isinstance(route, OnceRoute):
             route.ids = once
@@ -877,10 +873,26 @@ def _repeated(queues: Sequence[Queue]) -> int:
     return sum([queue.tally.repeated for queue in queues])
 
 
-def _may_refuse(queue: Queue, *, is_mandatory: bool) -> bool:
-    """Return whether a queue may refuse or drop a message, which takes more than the fast path."""
-    refuses, _, knows, _ = queue.settings.on_publish
-    return refuses or (knows and (is_mandatory or queue.ids is None or not queue.ids.sifts))
+def _sifting(
+    kind: type[Route], queues: Sequence[Queue], once: ExchangeIds | None
+) -> tuple[type[Route], bool]:
+    """Return the kind of an otherwise plain route whose queues may not take every message, and whether it is plain."""
+    knows = once is not None or any(queue.settings.deduplicate is not None for queue in queues)
+    rejects = any(queue.settings.rejects for queue in queues)
+    holds = any(queue.hold is not None and queue.settings.holds for queue in queues)
+    if not (rejects or holds):
+        return OnceRoute if knows else kind, True
+    if knows or kind is not Route or (rejects and holds):
+        return kind, False
+    if rejects:
+        return RejectRoute, True
+    return HoldRoute if len(queues) == 1 else kind, False
+
+
+def _may_drop(queue: Queue, *, is_mandatory: bool) -> bool:
+    """Return whether a queue may drop a repeat in a way that takes more than the fast path."""
+    knows = queue.settings.deduplicate is not None
+    return knows and (is_mandatory or queue.ids is None or not queue.ids.sifts)
 
 
 def _is_persistent(demands: PropertyDemands | None) -> bool:

@@ -124,6 +124,15 @@ class MaxLength:
             if not drop(min(excess, STEP)):
                 return
 
+    def has_room_for(self, count: int) -> bool:
+        """Return whether so many publishes are not refused, whatever becomes of those before them."""
+        if not self.settings.rejects:
+            return True
+        queue, length = self._queue, self._most_ready
+        return self.max_octets is None and queue.backing.ready_count + len(queue.inbox) + count <= (
+            length or 0
+        )
+
     def is_full_for(self, message: Message, *, is_running: bool) -> bool:
         """Return whether a publish is to be refused; arrivals are delivered first, unless the queue `is_running`."""
         queue, length, octets = self._queue, self._most_ready, self.max_octets

@@ -427,6 +427,10 @@ class Queue:
             self.run()
             self.touch()
 
+    def has_room_for(self, count: int) -> bool:
+        """Return whether so many publishes are taken for certain; others have to be asked about one by one."""
+        return self.limits is None or self.limits.length.has_room_for(count)
+
     def _enqueue(self, message: Message, limits: QueueLimits) -> bool:
         """Enqueue or hold a message; return False if too many are held."""
         if (hold := limits.hold) is not None and (due := hold.due_of(message)):

@@ -1,4 +1,4 @@
-"""Publish routes to queues that take out some of a run of publishes: repeats, and messages whose time has not come.
+"""Publish routes to queues that take out some of a run of publishes: repeats, what is too much, what is not due yet.
 
 Hot path: see docs/performance.md.
 """
@@ -42,6 +42,28 @@ class OnceRoute(Route):
             if largest > SMALL and largest > queue.largest:
                 queue.largest = largest
         self._published(channel, count)
+
+
+class RejectRoute(Route):
+    """The route to queues of which some refuse publishes while they are full."""
+
+    __slots__ = ()
+
+    def put(self, channel: ClientChannel, messages: Sequence[Message], largest: int) -> None:
+        """Put the next messages of a channel into the inboxes of its queues, but for refused ones; see `Route.put`."""
+        for queue in self.queues:
+            if queue.has_room_for(len(messages)):
+                queue.inbox += messages
+                queue.touch()
+                if largest > SMALL and largest > queue.largest:
+                    queue.largest = largest
+                continue
+            for at, message in enumerate(messages):
+                if not queue.put(message):
+                    _refuse(channel, message, at, copies=queue.durable)
+            if not queue.inbox:
+                queue.inbox_persistent = False
+        self._published(channel, len(messages))
 
 
 class HoldRoute(Route):

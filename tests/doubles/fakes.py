@@ -690,6 +690,18 @@ class Client:
         return self.ask(basic_consume(queue, tag or f"c-{queue}", **options), channel)
 
 
+def verdicts(client: Client) -> tuple[set[tuple[str, int]], list[str]]:
+    """Return the verdicts that a client got, and the errors."""
+    found, last = set(), 0
+    items = [each.method for each in client.take()]
+    for each in items:
+        if isinstance(each, Basic.Ack | Basic.Nack):
+            first = last + 1 if each.multiple else each.delivery_tag
+            found |= {(type(each).__name__, number) for number in range(first, each.delivery_tag + 1)}
+            last = max(last, each.delivery_tag)
+    return found, [each.reply_text for each in items if isinstance(each, Channel.Close)]
+
+
 def queue_declare(
     name: str,
     *,

@@ -5,10 +5,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from doubles.fakes import Client, DiskNode, publish_frames, settle
+from doubles.fakes import Client, DiskNode, publish_frames, settle, verdicts
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from leveret.broker.amqp.commands import Basic, Channel, Confirm, make
+from leveret.broker.amqp.commands import Confirm, make
 from leveret.broker.channel.channel import Channel as ServerChannel
 
 FAR = 1_700_000_000_000
@@ -85,18 +85,6 @@ FIRST_APPLIES = [
 """Messages with a time twice, of which the first applies: a run must not take the other one, which changes, for it."""
 
 
-def told(client: Client) -> tuple[set[tuple[str, int]], list[str]]:
-    """Return the verdicts that a client got, and the errors."""
-    found, last = set(), 0
-    items = [each.method for each in client.take()]
-    for each in items:
-        if isinstance(each, Basic.Ack | Basic.Nack):
-            first = last + 1 if each.multiple else each.delivery_tag
-            found |= {(type(each).__name__, number) for number in range(first, each.delivery_tag + 1)}
-            last = max(last, each.delivery_tag)
-    return found, [each.reply_text for each in items if isinstance(each, Channel.Close)]
-
-
 def outcome(octets: list[bytes], arguments: Any, *, is_run: bool) -> Any:
     """Publish messages, in one read or one by one; returns what becomes of them."""
     with TemporaryDirectory() as folder:
@@ -111,12 +99,20 @@ def outcome(octets: list[bytes], arguments: Any, *, is_run: bool) -> Any:
             client.receive(each)
         queue = node.vhosts["/"].queues["q"]
         rows = [sorted(line.window.peek()[0].items()) for line in queue.lines]
-        before = told(client)
+        before = verdicts(client)
         settle(node)
-        # of a run that ends with an error all sizes are counted
+        # of a run that ends with an error all sizes are counted, and those before it are confirmed by no turn
         sizes = {} if before[1] else dict(node.context.totals.sizes.fresh)
         node.disk.close()
-        return rows, before, told(client), queue.held_count, queue.ready_count, queue.published, sizes
+        return (
+            rows,
+            before[1] or before,
+            verdicts(client),
+            queue.held_count,
+            queue.ready_count,
+            queue.published,
+            sizes,
+        )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -146,7 +142,7 @@ def test_publishes_with_times_are_one_run(tmp_path):
         client.receive(b"".join(octets))
     queue = node.vhosts["/"].queues["q"]
     assert (1, 20, False) == (publish.call_count, queue.held_count, queue.inbox_persistent)
-    assert set() == told(client)[0]
+    assert set() == verdicts(client)[0]
     settle(node)
-    assert {("Ack", number) for number in range(1, 21)} == told(client)[0]
+    assert {("Ack", number) for number in range(1, 21)} == verdicts(client)[0]
     node.disk.close()
