@@ -42,6 +42,8 @@ FORWARDED: Final = "x-forwarded"
 """Client property of one that was forwarded: it is not forwarded again, as brokers may name each other."""
 _START, _SECURE, _TUNE = ((10, 10), (10, 20), (10, 30))
 _CLOSE: Final = (10, 50)
+_PASSED_OVER: Final = frozenset({ReplyCode.NOT_ALLOWED, ReplyCode.CONNECTION_FORCED})
+"""Codes after which the next broker is asked: the virtual host is not there, or that broker stops, or forwards, too."""
 _OF_HANDSHAKE: Final = frozenset({_START, _SECURE, _TUNE})
 """Class and method of what the other broker sends before it has opened the connection: the client has had these."""
 _MOST_OCTETS: Final = 65536  # maximum octets of those
@@ -56,9 +58,7 @@ class Upstream(asyncio.Protocol):
         self._transport: Any = None
         self._driver: ForwardingDriver | None = None
         self._is_full = False
-        self.is_unknown_there = (
-            False  # True if that broker does not have the virtual host, or not for the user
-        )
+        self.is_refused = False  # by that broker alone, or as it has no such virtual host for the user
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -87,7 +87,7 @@ class Upstream(asyncio.Protocol):
                 self._received = self._received[end:]
             else:
                 code = int.from_bytes(self._received[11:13], "big")
-                self.is_unknown_there = (ids, code) == (_CLOSE, ReplyCode.NOT_ALLOWED)
+                self.is_refused = ids == _CLOSE and code in _PASSED_OVER
                 self.opened.set_result(None)
                 self._transport.pause_reading()  # until the client gets it
 
@@ -210,7 +210,7 @@ class Forwards:
             if refused is not None:
                 refused.close()
                 refused = None
-            if isinstance(found, Upstream) and found.is_unknown_there:  # it may have gone to another log
+            if isinstance(found, Upstream) and found.is_refused:  # it may have gone to another log
                 refused = found
                 continue
             if self.logs is None:  # the first that the next client is given

@@ -136,6 +136,15 @@ def test_a_broker_without_the_virtual_host_is_passed_over(brokers: Brokers, tmp_
                 connect(front, "none")
 
 
+def test_a_broker_that_forwards_too_is_passed_over(brokers: Brokers, tmp_path: Path) -> None:
+    """An address that a front has got instead of the broker keeps no client from the one that is there."""
+    there = f"{HOST}:{brokers.there.address[1]}"
+    circle = f"{HOST}:{brokers.front.address[1]}"
+    with server(tmp_path / "front", vhosts__broker__orders=f"{circle},{there}") as front:
+        for _ in range(2):
+            connect(front).close()
+
+
 def test_brokers_that_name_each_other_refuse_the_client(tmp_path: Path) -> None:
     """A client goes once around at most, and is told so; virtual hosts that are there are served."""
     port = free_port()
