@@ -27,6 +27,8 @@ UNWATCHED = ("--set", "prometheus.enabled=false", "--set", "management.enabled=f
 """Disables the HTTP listeners, which most tests do not need: they take time to load and fixed ports."""
 SLOW_STEP = "slow step of the event loop"
 """Text of the log for a step with more processor time than `debug.slow_step`, which no test may cause."""
+_given: set[int] = set()
+"""Ports that were returned, some of which are not in use all the time."""
 FIRST_PORT = 10_000
 """The lowest port of a server of a test."""
 START_SECONDS = 120.0
@@ -38,7 +40,7 @@ LISTENING_TLS = re.compile(r"started TLS \(SSL\) listener on (\S+):(\d+)$")
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody uses now.
+    """Return a port of 127.0.0.1 that nobody uses now, and that was not returned before.
 
     It is below those that the system gives to outgoing connections: hundreds of them are made in the second until a server
     listens, and the one that had its port would keep it away. The system's `/proc` says which those are, if there is one.
@@ -48,8 +50,11 @@ def free_port() -> int:
     below = int(given.read_text().split()[0]) if given.exists() else FIRST_PORT
     while below > FIRST_PORT:
         port = chosen.randrange(FIRST_PORT, below)
+        if port in _given:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -105,14 +105,17 @@ class Nodes:
             self.kill(name, wiped=wiped)
 
     def terminate(self, name: str) -> None:
-        """Tell a node to stop; `end` waits for it."""
+        """Tell a node to stop; `wait` waits for it."""
         self._processes[name].terminate()
 
     def end(self, name: str) -> int:
         """End a node by SIGTERM; returns its exit code."""
-        process = self._processes.pop(name)
-        process.terminate()
-        return process.wait(SECONDS)
+        self.terminate(name)
+        return self.wait(name)
+
+    def wait(self, name: str) -> int:
+        """Wait for the end of a node that was told to stop; returns its exit code."""
+        return self._processes.pop(name).wait(SECONDS)
 
     def log(self, name: str) -> str:
         path = self.home / f"{name}.log"

@@ -5,6 +5,7 @@ that come to any machine. One more of `l2` is moved to a log of its own.
 """
 
 import contextlib
+import signal
 import subprocess
 import threading
 import time
@@ -135,16 +136,17 @@ class Machines(Nodes):
     def _end_at_once(self, names: Sequence[str], *, wiped: bool) -> None:
         running = [(nodes, name) for name in names for nodes in self._on(name)]
         for nodes, name in running:
-            nodes.signal(name, 9)
+            nodes.signal(name, signal.SIGKILL)
         for nodes, name in running:
             nodes.kill(name, wiped=wiped)
 
     def end(self, name: str) -> int:
-        """End a machine by SIGTERM; returns the first exit code that is not 0, or else 0."""
+        """End a machine by SIGTERM; returns an exit code that is wrong, if there is one."""
         running = list(self._on(name))
         for nodes in running:
             nodes.terminate(name)
-        return next(filter(None, [nodes.end(name) for nodes in running]), 0)
+        codes = [nodes.wait(name) for nodes in running]
+        return next((code for code in codes if code not in (0, -signal.SIGTERM)), 0)
 
     def log(self, name: str) -> str:
         """Return the log of the node of a machine that has the first log."""
