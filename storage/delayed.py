@@ -56,10 +56,11 @@ _BUCKET = Struct(">QBQ")
 _LEVEL_AT = LINE_SIZE
 _LEVEL = 0x80  # set in an octet that no time has as its first one
 _LEVEL_BITS = 4
-_MARK = 1 << 64  # in the number of a message whose row is in a bucket
+_MARK = 1 << 64 + _LEVEL_BITS  # in the number of a message whose row is in a bucket
 _SHIFTS = tuple(range(12, 12 + 2 * (1 << _LEVEL_BITS), 2))
 """Width of the buckets of each level, as a power of two ms: from 4 s to a century."""
 _BUCKETS = 6  # a bucket is at least this power of two narrower than the time until its messages are due
+_LEVELS = tuple(min(max(0, bits - _BUCKETS - 11) // 2, 15) for bits in range(65))  # by bits of the delay
 _CRC = Struct(">I")
 _APART = b"\xff\xff"  # as no content begins: its second octet is 0 where the first one is no type of a frame
 _REFERENCE = Struct(">2sQI")  # that, and the id and the octets of the content
@@ -71,12 +72,6 @@ Due = tuple[int, int]  # due time of a message (epoch ms), and its number, which
 
 
 pack_line = _LINE.pack  # the key of the row of a line's message count, and prefix of the line's keys
-
-
-def numbered(count: int, delay: int) -> int:
-    """Return the number of a message that is due in so many ms; `count` (64 bits) grows with each message of a line."""
-    level = max(0, delay.bit_length() - _BUCKETS - _SHIFTS[0] + 1) // 2
-    return _MARK | count << _LEVEL_BITS | min(level, len(_SHIFTS) - 1)
 
 
 def pack_key(line: int, due: Due) -> bytes:
@@ -102,6 +97,20 @@ def pack_row(key: bytes, address: bytes, content: bytes) -> bytes:
     """Return the value of a message's row: a checksum over its key and the rest, then the message."""
     rest = address + content
     return _CRC.pack(crc32(rest, crc32(key))) + rest
+
+
+def new_row(
+    line: int, when: int, count: int, now: int, address: bytes, content: bytes
+) -> tuple[Due, bytes, bytes]:
+    """Return the place, the key and the value of a message's row, in a bucket, as of `now` (epoch ms).
+
+    `count` (64 bits) grows with each message of a line. The rest is as for `pack_key` and `pack_row`, in one call.
+    """
+    level = _LEVELS[(when - now).bit_length()] if when > now else 0
+    key = _IN_BUCKET.pack(line, _LEVEL | level, when >> _SHIFTS[level], count, when)
+    crc = crc32(content, crc32(address, crc32(key)))
+    due = when, _MARK | count << _LEVEL_BITS | level
+    return due, key, b"".join((_CRC.pack(crc), address, content))
 
 
 def checked(key: bytes, value: bytes, what: str = "delayed message") -> bytes:
@@ -223,7 +232,7 @@ def _following(cursor: Any, line: int, start: Due) -> Start:
         is_there = cursor.set_range(
             _BUCKET.pack(line, level, start[0] >> shift)
             if level
-            else _KEY.pack(line, start[0], min(start[1], _MARK - 1))
+            else _KEY.pack(line, start[0], min(start[1], (1 << 64) - 1))
         )
         for key in map(bytes, cursor.iternext(keys=True, values=False)) if is_there else ():
             if key[:LINE_SIZE] != prefix or (key[_LEVEL_AT] != level if level else key[_LEVEL_AT] & _LEVEL):
@@ -346,20 +355,22 @@ class Window:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, due: Due, value: bytes) -> None:
-        """Add a message whose due time and number are unique. The caller has its row written (`pack_row`)."""
-        self.count += 1
+    def put(self, rows: Mapping[Due, bytes]) -> None:
+        """Add messages whose due times and numbers are unique. The caller has their rows written (`pack_row`)."""
+        self.count += len(rows)
         if self._stored:
-            self._fresh[due] = value
+            self._fresh |= rows
         following = self._next
-        if following is None or due < following.due:
-            self._rows[due] = value
+        if following is not None:
+            if following.ahead and any(map(following.has_ahead, rows)):
+                self._next = Start(following.due)
+            rows = {due: rows[due] for due in rows if due < following.due}
+        self._rows |= rows
+        for due in rows:
             heappush(self._heap, due)
-            self.octets += len(value) + _OVERHEAD
-            if self._stored and (len(self._rows) > 2 * self._size or self.octets > 2 * self._octets):
-                self._trim()
-        elif following.has_ahead(due):
-            self._next = Start(following.due)
+        self.octets += sum(map(len, rows.values())) + _OVERHEAD * len(rows)
+        if self._stored and (len(self._rows) > 2 * self._size or self.octets > 2 * self._octets):
+            self._trim()
 
     def _trim(self) -> None:
         """Drop the last rows if there are too many; those messages remain on disk."""

@@ -106,12 +106,12 @@ class Message:
 
 
 class Awaited(Protocol):
-    """A publish whose confirm waits for consumer acks (`confirm.promise`)."""
+    """A publish whose confirm waits for consumer acks (`confirm.promise`), which has a sequence number of its own."""
 
-    def accepted(self) -> None:
+    def accepted(self, seq_no: int = 0) -> None:
         """One copy was acked or rejected by its consumer."""
 
-    def refused(self) -> None:
+    def refused(self, seq_no: int = 0) -> None:
         """One copy was refused: the publish is nacked."""
 
 

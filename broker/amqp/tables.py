@@ -234,6 +234,21 @@ def split_fields(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
     return fields
 
 
+def find_field(data: bytes, at: int, end: int, field: bytes) -> int:
+    """Return where a field begins in the table at `at`; -1 if that has no such field.
+
+    `field` is its name after the length of that. Otherwise as `split_fields`.
+    """
+    at += 4
+    found, sizes, from_bytes = data.find(field, at, end), _SIZES, int.from_bytes
+    while found > at:  # it may be in the value of another field
+        while at < found:
+            at += 1 + data[at]
+            at += sizes[data[at]] or 5 + from_bytes(data[at + 1 : at + 5], "big")
+        found = data.find(field, at, end)
+    return found
+
+
 def split_items(value: bytes) -> list[bytes]:
     """Split an array, given with its tag, into its items, each with its tag. The array must be valid."""
     items = []
@@ -269,9 +284,12 @@ def count_values(value: bytes) -> int:
     return 1 + sum([count_values(item) for item in split_items(value)]) if value[0] == _ARRAY else 1
 
 
-def decode_value(value: bytes) -> Field:
-    """Decode a value given with its tag; it must be known to be valid."""
-    return _value(value, 0, len(value), 0, [sys.maxsize])[0]
+def decode_value(data: bytes, at: int = 0) -> Field:
+    """Decode the value whose tag is at `at`; it must be known to be valid."""
+    fixed = _FIXED.get(data[at])
+    if fixed is not None:
+        return fixed[0], fixed[1].unpack_from(data, at + 1)[0]
+    return _value(data, at, len(data), 0, [sys.maxsize])[0]
 
 
 def encode_value(field: Field) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from leveret.broker.amqp.errors import MalformedProperties
@@ -31,18 +32,17 @@ from leveret.storage.delayed import (
     Due,
     Start,
     Window,
+    new_row,
     next_line,
-    numbered,
     pack_count,
     pack_key,
     pack_line,
     pack_reference,
-    pack_row,
     reference_of,
     unpack_row,
 )
 from leveret.storage.errors import DamagedError
-from leveret.storage.message import Awaited, Message, Persistent, Stored
+from leveret.storage.message import Message, Persistent, Publisher, Stored
 
 if TYPE_CHECKING:
     from leveret.storage.journal.journal import Journal
@@ -79,15 +79,17 @@ class DueLine:
         self.window = self._new_window()
         self._number = 0 if disk is None else disk.first_seq  # of the last message; never falls
         self._timer: Timer | None = None
+        self._added: dict[Due, bytes] = {}
+        self._rows: list[tuple[str, bytes, bytes]] = []  # of messages that `_add` has to add
+        self._apart_from: float = inf  # octets of contents that may be apart from their rows
         self._put: list[Due] = []
         self._taken: list[Due] = []  # messages that this turn has stored, and whose rows it has deleted
         self._moving = 0  # messages that were released and whose rows are still needed
-        self._waiting: list[Awaited] = []  # publishers whose confirm needs messages this turn has stored
+        self._waiting: list[tuple[Publisher, int]] = []  # whose confirms need messages this turn has stored
         self._stopped = False
         self._has_warned = False
         self.deleted = False
         self.inbox: list[tuple[int, Message]] = []  # arrivals of this turn, and when they are due
-        self.inbox_persistent = False
         self.touched = False
         self.largest = 0
         self.tally = QueueTally()
@@ -114,7 +116,6 @@ class DueLine:
     def accept(self, message: Message, due: int) -> bool:
         """Accept a message that is due at a time (epoch ms); a line refuses none."""
         self.inbox.append((due, message))
-        self.inbox_persistent |= message.persistent
         self.touch()
         return True
 
@@ -155,7 +156,6 @@ class DueLine:
                     waiting.refused()
                 waiting.accepted()
         self.inbox.clear()
-        self.inbox_persistent = False
 
     def _warn(self, what: object, text: str) -> None:
         """Log the first warning of this line; the others are like it."""
@@ -170,37 +170,52 @@ class DueLine:
         if disk is not None and not self.number:
             self.number = disk.next_id()
         inbox, self.inbox = self.inbox, []
-        self.inbox_persistent = False
-        for due, message in inbox:
-            if disk is not None and self._awaits_file(disk, message, due):
+        now, is_durable = self._context.clock(), self.durable
+        keep, waits = self._keep, self._waiting.append
+        for when, message in inbox:
+            if type(message) is Persistent and message.copies == 1 and is_durable and disk is not None:
+                keep(when, now, message.address, message.content)
+                if message.publisher is not None:  # as `not_kept`, which takes a microsecond
+                    waits((message.publisher, message.seq_no))
+                    message.publisher = None
                 continue
-            self._keep(due, message.address, message.content)
             if disk is not None and isinstance(message, Persistent):
+                if message.copies > 1 and self._awaits_file(disk, message, when):
+                    continue
                 message.written()  # the commit of the row removes the original of one that has moved here
+            keep(when, now, message.address, message.content)
             # or other queues' records, and not the line's own row, would share the body on disk
-            waiting = not_kept(message, is_durable=self.durable)
+            waiting = not_kept(message, is_durable=is_durable)
             if waiting is not None and disk is None:
                 waiting.accepted()
             elif waiting is not None:
-                self._waiting.append(waiting)
+                waits((waiting, 0))
+        self._add()
 
-    def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
-        """Add a message that is due at a time (epoch ms); `msg_id`: its content has a row of its own, of that id."""
+    def _keep(self, when: int, now: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
+        """Have `_add` add a message that is due at a time (epoch ms); `msg_id`: of its content, if that has a row."""
+        if not msg_id and len(content) >= self._apart_from:
+            content, msg_id = self._put_apart(address, content)
+        told = pack_reference(msg_id, len(content)) if msg_id else content
         self._number += 1
-        self._add((when, numbered(self._number, when - self._context.clock())), address, content, msg_id)
+        due, key, value = new_row(self.number, when, self._number, now, address, told)
+        self._added[due] = value + content if msg_id else value
+        self._rows.append((TABLE, key, value))
 
-    def _add(self, due: Due, address: bytes, content: bytes, msg_id: int = 0) -> None:
-        key = pack_key(self.number, due)
-        value = pack_row(key, address, pack_reference(msg_id, len(content)) if msg_id else content)
-        self.window.put(due, value + content if msg_id else value)
+    def _put_apart(self, address: bytes, content: bytes) -> tuple[bytes, int]:
+        """Return a content as it will be stored, and the id of its row; 0 if it has none of its own."""
+        raise NotImplementedError
+
+    def _add(self) -> None:
+        """Add messages that were noted to the window, and their rows to the journal."""
+        self.window.put(self._added)
         if self._disk is not None:
-            self._disk.journal.put(TABLE, key, value)
-            self._put.append(due)
+            self._disk.journal.put_all(self._rows)
+            self._put += self._added
+        self._added, self._rows = {}, []
 
-    def _awaits_file(self, disk: DelayDisk, message: Message, due: int) -> bool:
+    def _awaits_file(self, disk: DelayDisk, message: Persistent, due: int) -> bool:
         """Return whether a message has to wait until queues that get it, too, have its body in a file."""
-        if not isinstance(message, Persistent) or message.copies == 1:
-            return False
         if len(message.content) < disk.blob_threshold or disk.journal.has_file(message):
             return False
         disk.journal.write_file(message, partial(self._go_on_with, message, due))
@@ -230,21 +245,22 @@ class DueLine:
         window: Window,
         put: Sequence[Due],
         taken: Sequence[Due],
-        waiting: Sequence[Awaited],
+        waiting: Sequence[tuple[Publisher, int]],
         stored: bool,
     ) -> None:
         """Confirm the messages that a turn has stored; if the disk was full, nack them and await the next commit."""
         if stored:
             window.committed(put, taken)
-            for message in waiting:
-                message.accepted()
+            for publisher, seq_no in waiting:
+                publisher.accepted(seq_no)
             return
-        for message in waiting:  # they stay in memory and are written when there is space again
-            message.refused()
+        for publisher, seq_no in waiting:  # messages stay in memory and are written when there is space again
+            publisher.refused(seq_no)
         journal.when_safe(partial(self._noted, journal, window, put, taken, waiting))
 
     def _written(self) -> None:
         """Have the number of messages in one commit with rows that were noted outside a run."""
+        self._add()
         self._note()
         self.touch()
 

@@ -7,21 +7,22 @@ without a value. Times have 63 bits: some 292 million years.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from leveret.broker.amqp.properties import Properties, headers_in
-from leveret.broker.amqp.tables import INTEGERS, Field, Table, split_fields
+from leveret.broker.amqp.properties import FLAGS_IN_FRAME, Properties, headers_in
+from leveret.broker.amqp.tables import INTEGERS, Field, Table, decode_value, find_field
 from leveret.broker.time_text import YEAR_10000
 from leveret.exchanges.delayed import HEADER, delay_of, due_headers, milliseconds
 from leveret.storage.message import Message
 
 DELIVER_AT, DELAY = "x-deliver-at", HEADER
-Sources = dict[str, tuple[Callable[[Field, int], int], str]]
-"""Names of headers; for each what makes a time (epoch ms) of its field and the time now, and the form that it has."""
+Sources = dict[str, tuple[bytes, Callable[[Field, int], int], str]]
+"""Names of headers; for each its octets in a table, what makes a time (epoch ms) of its field and now, and its form."""
 LATEST = 2**63 - 1  # the latest time (epoch ms) of a held message
+_VOID = ord("V")
+_WIDTHS = {ord("I"): 5, ord("l"): 9}  # octets of the usual integers, with their tags
 _NOTHING: Field = ("void", None)
-_DELAY_FIELD = b"%c%b" % (len(DELAY), DELAY.encode())
 _NUMBERS = INTEGERS | {"double", "float"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = 100_000_000_000
@@ -35,22 +36,46 @@ class InvalidDueTimeError(ValueError):
         super().__init__(f"invalid header '{header}': {str(value)[:64]!r} is not {form}")
 
 
-def due_time(headers: Table, now: int, sources: Sources) -> int:
-    """Return the time (epoch ms) until which a message that comes `now` (epoch ms) is held; 0 for now.
+def due_times(messages: Iterable[Message], now: int, sources: Sources) -> Iterator[int]:
+    """Yield the times (epoch ms) until which messages that come `now` (epoch ms) are held; 0 for now.
 
     Raises InvalidDueTimeError.
     """
-    name = _telling(headers, sources)
-    if name is None:
-        return 0
-    (parse, form), field = sources[name], headers[name]
-    try:
-        due = parse(field, now)
-    except (ValueError, OverflowError):  # not a number, infinite, or of thousands of digits
-        raise InvalidDueTimeError(name, field[1], form) from None
-    if due > LATEST:
-        raise InvalidDueTimeError(name, field[1], "a time of 63 bits")
-    return due if due > now else 0
+    name, at, alike = "", 0, b""
+    for message in messages:
+        content = message.content
+        if not (alike and content.startswith(alike, FLAGS_IN_FRAME)):
+            name, at, alike = _place(content, sources)
+        if not name:
+            yield 0
+            continue
+        _, parse, form = sources[name]
+        field = decode_value(content, at)
+        try:
+            due = parse(field, now)
+        except (ValueError, OverflowError):  # not a number, infinite, or of thousands of digits
+            raise InvalidDueTimeError(name, field[1], form) from None
+        if due > LATEST:
+            raise InvalidDueTimeError(name, field[1], "a time of 63 bits")
+        yield due if due > now else 0
+
+
+def _place(content: bytes, sources: Sources) -> tuple[str, int, bytes]:
+    """Return the name of the header that tells a time, where its value is, and what tells the same of others.
+
+    Those that are alike from their flags to its tag have it there if it is an integer at the end of the table.
+    """
+    start, stop = headers_in(content)
+    for name, (octets, _, _) in sources.items() if start < stop else ():
+        at = content.find(octets, start + 4, stop)
+        if at > start + 4:  # it may be in the value of another header
+            at = find_field(content, start, stop, octets)
+        if at < 0 or content[at + len(octets)] == _VOID:
+            continue
+        at += len(octets)
+        is_last = content[at] in _WIDTHS and at + _WIDTHS[content[at]] == stop
+        return name, at, content[FLAGS_IN_FRAME : at + 1] if is_last else b""
+    return "", 0, b""
 
 
 def _telling(headers: Table, sources: Sources) -> str | None:
@@ -79,24 +104,18 @@ def with_time(headers: Table, to: int, sources: Sources) -> Table:
     return headers | {name: (kind, told)}
 
 
-def encoded_headers(content: bytes) -> dict[bytes, bytes]:
-    """Return the encoded values of the headers of a message, given as its frames, by their encoded names."""
-    start, stop = headers_in(content)
-    return split_fields(content, start, stop) if start < stop else {}
-
-
 def with_passed_delay(message: Message) -> Message:
     """Return a message whose time has come: with a delay negated, as the exchange that delays does."""
     content = message.content
-    start, stop = headers_in(content)
-    value = encoded_headers(content).get(DELAY.encode(), b"")
-    if value[:1] == b"I" and content.count(_DELAY_FIELD, start, stop) == 1:  # several times faster
-        at = content.index(_DELAY_FIELD, start) + len(_DELAY_FIELD) + 1
-        delay = -abs(int.from_bytes(value[1:], "big", signed=True))
-        told = content[:at] + delay.to_bytes(4, "big", signed=True) + content[at + 4 :]
+    name, at, _ = _place(content, {DELAY: _OWN[DELAY]})
+    if not name:
+        return message
+    kind, value = decode_value(content, at)
+    if kind == "signedint":  # several times faster
+        told = content[: at + 1] + (-abs(value)).to_bytes(4, "big", signed=True) + content[at + 5 :]
         return Message(message.address, told, message.channel_id)
     properties = Properties(message.header)
-    headers = properties.headers if value else None
+    headers = properties.headers
     if headers is None or not delay_of(headers):
         return message
     return message.with_header(properties.replace(headers=due_headers(headers)))
@@ -132,9 +151,14 @@ def _any_form(field: Field, now: int) -> int:
     return _milliseconds(value) if kind in _NUMBERS else _deliver_at(field, now)
 
 
+def _field(name: str) -> bytes:
+    octets = name.encode("utf-8", "surrogateescape")
+    return bytes((len(octets),)) + octets if len(octets) < 256 else b"\0\0"  # noqa: PLR2004 - as no field begins
+
+
 _OWN: Sources = {
-    DELIVER_AT: (_deliver_at, "a timestamp, or milliseconds as an integer"),
-    DELAY: (lambda field, now: now + milliseconds(field), "a number of milliseconds"),
+    DELIVER_AT: (_field(DELIVER_AT), _deliver_at, "a timestamp, or milliseconds as an integer"),
+    DELAY: (_field(DELAY), lambda field, now: now + milliseconds(field), "a number of milliseconds"),
 }
 
 
@@ -143,6 +167,6 @@ def sources_of(named: str | None, *, own: bool) -> Sources:
 
     `named` is the name of the further header, None for none; `own`: `x-deliver-at` and `x-delay` are obeyed.
     """
-    any_form = _any_form, "a time (ISO 8601, or seconds or milliseconds since 1970)"
-    further: Sources = {} if named is None else {named: any_form}
+    form = "a time (ISO 8601, or seconds or milliseconds since 1970)"
+    further: Sources = {} if named is None else {named: (_field(named), _any_form, form)}
     return _OWN | further | _OWN if own else further

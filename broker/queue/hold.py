@@ -11,15 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 
 from leveret.broker.amqp.properties import Properties, is_persistent
-from leveret.broker.amqp.tables import decode_value
 from leveret.broker.errors import precondition_failed, resource
 from leveret.broker.queue.arguments import STREAM
 from leveret.broker.queue.due_line import DueLine, message_of
 from leveret.broker.queue.due_time import (
     InvalidDueTimeError,
     Sources,
-    due_time,
-    encoded_headers,
+    due_times,
     sources_of,
     with_passed_delay,
     with_time,
@@ -40,9 +38,10 @@ class Hold(DueLine):
         self._holds_promises = parent.holds_promises
         self._settings = NO_SETTINGS
         self._sources: Sources = {}
-        self._names: dict[str, bytes] = {}  # headers that may have a time, with their octets
         self.is_busy = False  # True while an operation of an operator runs; another must not begin
         self.number = queue.qid
+        if self._disk is not None and queue.type != STREAM:  # whose records have their bodies
+            self._apart_from = self._disk.journal.embed_below
         self.durable = queue.durable
 
     def __repr__(self) -> str:
@@ -52,18 +51,15 @@ class Hold(DueLine):
         """Apply changed settings; held messages stay held."""
         self._settings = settings
         self._sources = sources_of(settings.hold_until_header, own=settings.allow_hold)
-        self._names = {name: name.encode("utf-8", "surrogateescape") for name in self._sources}
 
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def dues_of(self, messages: Iterable[Message]) -> Iterator[int]:
         """Yield until when (epoch ms) publishes are to be held, 0 for not at all; raises 406 at a malformed time."""
-        now = self._context.clock()
-        for message in messages:
-            try:
-                yield self._due(message.content, now)
-            except InvalidDueTimeError as error:
-                raise precondition_failed(f"{error}, in a message for {self._where}") from None
+        try:
+            yield from due_times(messages, self._context.clock(), self._sources)
+        except InvalidDueTimeError as error:
+            raise precondition_failed(f"{error}, in a message for {self._where}") from None
 
     def due_of(self, message: Message) -> int:
         """Return the time (epoch ms) until which a message is to be held; 0 for not at all.
@@ -71,17 +67,10 @@ class Hold(DueLine):
         One whose header is malformed, and that no client publishes now, is not held.
         """
         try:
-            return self._due(message.content, self._context.clock())
+            return next(due_times((message,), self._context.clock(), self._sources))
         except InvalidDueTimeError as error:
             self._warn(self._where, f"a message is not held: {error}")
             return 0
-
-    def _due(self, content: bytes, now: int) -> int:
-        fields = encoded_headers(content)
-        headers = {
-            name: decode_value(fields[octets]) for name, octets in self._names.items() if octets in fields
-        }
-        return due_time(headers, now, self._sources)
 
     def put(self, message: Message, due: int) -> bool:
         """Hold a message until a time (epoch ms); false if the queue holds as many as it may, or must not hold it."""
@@ -103,19 +92,13 @@ class Hold(DueLine):
         self._queue.touch()
         super().touch()
 
-    def _keep(self, when: int, address: bytes, content: bytes, msg_id: int = 0) -> None:
-        """Hold a message; one whose body would be stored apart from its record has it there from the beginning."""
+    def _put_apart(self, address: bytes, content: bytes) -> tuple[bytes, int]:
+        """Store the body of a message apart from its row if it would be stored apart from its record."""
         disk = self._disk
-        if (
-            not msg_id
-            and disk is not None
-            and self._queue.type != STREAM  # its records have their bodies
-            and disk.journal.embed_below <= len(content) < disk.blob_threshold
-            and self._is_stored(content)
-        ):
-            content = with_passed_delay(Message(address, content, 0)).content
-            msg_id = disk.journal.put_body(content)
-        super()._keep(when, address, content, msg_id)
+        if disk is None or len(content) >= disk.blob_threshold or not self._is_stored(content):
+            return content, 0
+        content = with_passed_delay(Message(address, content, 0)).content
+        return content, disk.journal.put_body(content)
 
     def _is_stored(self, content: bytes) -> bool:
         """Return whether the queue will have a message on disk."""
@@ -174,14 +157,14 @@ class Hold(DueLine):
             if msg_id and message is not old:
                 self._drop(msg_id)
                 msg_id = 0
-            self._keep(to, message.address, message.content, msg_id)
+            self._keep(to, self._context.clock(), message.address, message.content, msg_id)
         self._written()
         return found
 
     def take(self, messages: Collection[tuple[int, Message]]) -> None:
         """Hold messages until their times (epoch ms), which another queue holds, or no longer from this commit on."""
         for when, message in messages:
-            self._keep(when, message.address, message.content)
+            self._keep(when, self._context.clock(), message.address, message.content)
         if self._queue.ids is not None:
             self._queue.ids.adopt([message for _, message in messages])
         self._written()

@@ -44,7 +44,9 @@ class Retries(DueLine):
         now = self._context.clock()
         for seq_id, delay in zip(seq_ids, delays, strict=True):
             self.waiting[seq_id] = due = now + delay, seq_id
-            self._add(due, _NO_ADDRESS, b"")
+            key = pack_key(self.number, due)
+            self._added[due] = value = pack_row(key, _NO_ADDRESS, b"")
+            self._rows.append((TABLE, key, value))
         self._written()
         if self._stopped:  # those of many unacked messages come back after it
             self._end_waits()
@@ -53,9 +55,9 @@ class Retries(DueLine):
         """Take over the rows of an earlier run; see `DueLine.recover`."""
         del count  # each of them is put again
         super().recover(line, 0, rows)
-        for due, row in rows():
-            self.window.put(due, row)
-            self._expected[due[1]] = due
+        found = dict(rows())
+        self.window.put(found)
+        self._expected |= {due[1]: due for due in found}
         self.watches = bool(self._expected)
 
     def set_aside(self, seq_ids: Iterable[int]) -> Collection[int]:

@@ -84,9 +84,11 @@ class HoldRoute(Route):
                 elif hold.is_full():
                     _refuse(channel, message, count, copies=queue.durable)
                 else:
-                    hold.accept(message, due)
+                    hold.inbox.append((due, message))
                 count += 1
         finally:
+            if count > len(ready):
+                hold.touch()
             super().put(channel, ready, largest)
             self._published(channel, count - len(ready))
             if not queue.inbox:

@@ -30,7 +30,7 @@ Hot path: see docs/performance.md.
 # ruff: noqa: S101 - asserts tell the type checker what always holds; no input is checked by them
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, takewhile
 from math import inf
 from operator import attrgetter
@@ -172,16 +172,17 @@ class Journal:
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row of `table`."""
-        self._note_row(table, key, value)
+        self.put_all(((table, key, value),))
+
+    def put_all(self, rows: Sequence[tuple[str, bytes, bytes | None]]) -> None:
+        """Write rows: table, key and value of each; None deletes."""
+        self._rows += rows
+        self.octets += sum([len(value or b"") + ROW_OCTETS for _, _, value in rows])
+        self.urgent = True
 
     def delete(self, table: str, key: bytes) -> None:
         """Delete a row of `table`."""
-        self._note_row(table, key, None)
-
-    def _note_row(self, table: str, key: bytes, value: bytes | None) -> None:
-        self._rows.append((table, key, value))
-        self.octets += len(value or b"") + ROW_OCTETS
-        self.urgent = True
+        self.put_all(((table, key, None),))
 
     def put_body(self, content: bytes) -> int:
         """Write a body to which a row refers, and no record; returns its id.
@@ -195,7 +196,7 @@ class Journal:
 
     def delete_body(self, msg_id: int) -> None:
         """Delete a body to which no record refers, or ever will."""
-        self._note_row(BODIES, pack_body_key(msg_id), None)
+        self.delete(BODIES, pack_body_key(msg_id))
 
     def before_cut(self, callback: Callable[[], object]) -> bool:
         """Call back at the beginning of the next cut, which includes the notes of the callback.

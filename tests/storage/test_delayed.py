@@ -3,7 +3,7 @@ from collections import Counter
 from time import process_time
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from leveret.storage import delayed
@@ -11,7 +11,7 @@ from leveret.storage.delayed import (
     DelayedRows,
     Start,
     Window,
-    numbered,
+    new_row,
     pack_count,
     pack_key,
     pack_line,
@@ -27,6 +27,11 @@ from leveret.storage.errors import DamagedError
 
 SIZE, OCTETS = 2, 2000
 LINE = 7
+
+
+def place(count, when, now=0):
+    """Return the place of a message, whose row is in a bucket."""
+    return new_row(LINE, when, count, now, b"", b"")[0]
 
 
 class Cursor:
@@ -80,12 +85,14 @@ class Schedule(RuleBasedStateMachine):
         octets=st.sampled_from((1, 1, 1, 1, 1, 900, 5000)),
     )
     def publish(self, delays, scale, octets):
+        rows = {}
         for delay in delays:
             self.number += 1
-            due = self.now + delay * scale, numbered(self.number, delay * scale)
-            self.put[due] = bytes(octets)
-            self.window.put(due, self.put[due])
+            due = place(self.number, self.now + delay * scale, self.now)
+            rows[due] = bytes(octets)
             insort(self.pending, due)
+        self.put |= rows
+        self.window.put(rows)
 
     @rule()
     def release(self):
@@ -202,7 +209,7 @@ def small_window() -> Window:
     """A window of one message that knows (5, 1) and (9, 2); what is due from (9, 2) on it has left to the disk."""
     window = Window(stored=True, size=1)
     for due in ((5, 1), (9, 2), (12, 3)):
-        window.put(due, b"row")
+        window.put({due: b"row"})
     window.committed([(5, 1), (9, 2), (12, 3)], [])
     assert 1 == len(window)
     return window
@@ -215,7 +222,7 @@ def test_what_was_taken_does_not_come_back_with_a_read_that_still_sees_it():
     window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], next=None)) if window.wanted() else None
     assert ((9, 2), b"row") == window.take(9)
     for number in (4, 5, 6, 7):
-        window.put((number, number), b"row")
+        window.put({(number, number): b"row"})
     window.committed([(4, 4), (5, 5), (6, 6), (7, 7)], [])
     assert ((4, 4), b"row") == window.take(8)
     assert (5, 5) == window.wanted().due
@@ -230,7 +237,7 @@ def test_a_commit_during_a_read_may_have_come_too_late_for_it():
     window = small_window()
     window.take(5)
     assert (9, 2) == window.wanted().due
-    window.put((10, 4), b"new")
+    window.put({(10, 4): b"new"})
     window.committed([(10, 4)], [(5, 1)])
     window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], next=None))
     assert [(9, 2), (10, 4), (12, 3)] == [window.take(99)[0] for _ in range(3)]
@@ -243,7 +250,7 @@ def test_a_read_that_begins_behind_a_gap_is_of_no_use():
     window.take(5)
     assert (9, 2) == window.wanted().due
     for number in (4, 5, 6, 7):
-        window.put((number, number), b"row")
+        window.put({(number, number): b"row"})
     window.committed([(4, 4), (5, 5), (6, 6), (7, 7)], [])
     window.loaded(DelayedRows([((9, 2), b"row"), ((12, 3), b"row")], next=None))
     assert ((4, 4), b"row") == window.take(99)
@@ -258,7 +265,7 @@ def test_without_a_disk_messages_come_out_by_time_and_then_in_the_order_they_cam
     """Due messages come out sorted by the time they are due; others do not, and nothing is to be read."""
     window = Window(stored=False, size=SIZE)
     for number, delay in enumerate(delays):
-        window.put((delay, number), b"")
+        window.put({(delay, number): b""})
     out = []
     while (first := window.take(now)) is not None:
         out.append(first[0])
@@ -273,7 +280,7 @@ def test_a_million_messages_in_any_order_take_no_more_memory_than_a_window():
     most = 0
     for number in range(20_000):
         due = 1000 + number * 7919 % 20_000, number
-        window.put(due, b"row")
+        window.put({due: b"row"})
         window.committed([due], [])
         most = max(most, len(window))
     assert 20_000 == window.count
@@ -285,10 +292,10 @@ def test_octets_bound_the_window_too():
     """The window is filled by few large messages as by many small ones; it keeps one however large."""
     window = Window(stored=True, size=1000, octets=10_000)
     for number in range(100):
-        window.put((number, number), bytes(3000))
+        window.put({(number, number): bytes(3000)})
     assert len(window) <= 7
     alone = Window(stored=True, size=1000, octets=10_000)
-    alone.put((1, 1), bytes(100_000))
+    alone.put({(1, 1): bytes(100_000)})
     assert 1 == len(alone)
 
 
@@ -299,9 +306,9 @@ def test_messages_that_come_when_the_next_keys_are_known_are_among_them(more):
 
     def publish(times):
         for when in times:
-            due = when, numbered(len(disk) + 1, 1000)
+            due = place(len(disk) + 1, when, when - 1000)
             disk[due] = b"row"
-            window.put(due, b"row")
+            window.put({due: b"row"})
             window.committed([due], [])
 
     def next_out():
@@ -338,7 +345,7 @@ def read_all(cursor: Cursor, **limits: int) -> list:
 def test_rows_of_all_buckets_and_of_earlier_builds_are_read_by_time(messages, limit):
     """Reads return all rows by time, and rows due together by number, however wide the buckets and small the reads."""
     places = {
-        (due, numbered(count, due) if is_new else count): bytes(8) for due, count, is_new in sorted(messages)
+        (place(count, due) if is_new else (due, count)): bytes(8) for due, count, is_new in sorted(messages)
     }
     most_ahead, delayed.AHEAD = delayed.AHEAD, 7
     try:
@@ -347,14 +354,23 @@ def test_rows_of_all_buckets_and_of_earlier_builds_are_read_by_time(messages, li
         delayed.AHEAD = most_ahead
 
 
+@given(st.integers(1, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**62), st.binary(min_size=1))
+@example(2**60, 1, 0, b"m")
+@example(2**63, 1, 0, b"m")
+def test_the_row_of_a_new_message_is_as_any_other(count, when, now, content):
+    """Its place gives its key, which gives time and line back, and its value has the checksum over both."""
+    due, key, value = new_row(LINE, when, count, now, b"\0\1q", content)
+    assert (key, value) == (pack_key(LINE, due), pack_row(key, b"\0\1q", content))
+    assert (LINE, *due) == unpack_key(key)
+
+
 def test_messages_due_together_leave_in_the_order_in_which_they_came():
     """A later message, whose bucket is narrower, is behind the earlier ones that are due in the same millisecond."""
     due = 10**12
-    numbers = [numbered(count, delay) for count, delay in enumerate((10**11, 10**9, 10**6, 1000, 1), 1 << 40)]
-    assert sorted(numbers) == numbers
-    assert [(due, number) for number in numbers] == read_all(
-        Cursor({(due, number): b"" for number in numbers})
-    )
+    delays = enumerate((10**11, 10**9, 10**6, 1000, 1), 1 << 40)
+    places = [place(count, due, due - delay) for count, delay in delays]
+    assert sorted(places) == places
+    assert places == read_all(Cursor(dict.fromkeys(places, b"")))
 
 
 @pytest.mark.parametrize("hours", [0.05, 1, 24, 24 * 365])
@@ -363,7 +379,7 @@ def test_messages_with_any_times_are_appended_at_few_places(hours):
     buckets = Counter()
     for count in range(5000):
         due = int(hours * 3_600_000 * (count * 7919 % 5000) / 5000)
-        buckets[pack_key(LINE, (10**12 + due, numbered(count, due)))[:17]] += 1
+        buckets[pack_key(LINE, place(count, 10**12 + due, 10**12))[:17]] += 1
     assert sum(count for _, count in buckets.most_common(80)) > 4000
 
 
@@ -371,7 +387,7 @@ def test_a_line_is_read_with_few_looks_at_each_key():
     """Reading a line takes a few looks at each key, be its rows due at one time or in one bucket."""
     for places in (
         [(0, number) for number in range(50_000)],
-        [(10**12 + number % 3000, numbered(number, 10**6)) for number in range(50_000)],
+        [place(number, at, at - 10**6) for number in range(50_000) for at in (10**12 + number % 3000,)],
     ):
         cursor = Cursor(dict.fromkeys(places, b"row"))
         assert sorted(places) == read_all(cursor)
@@ -460,7 +476,7 @@ def test_without_a_disk_what_is_discarded_is_gone(steps):
         if step == "put":
             number = len(known) + 1
             known[number] = value, number
-            window.put(known[number], b"row")
+            window.put({known[number]: b"row"})
             insort(pending, known[number])
         elif step == "take":
             expected = pending.pop(0) if pending and pending[0][0] <= value else None
@@ -483,7 +499,7 @@ def test_without_a_disk_a_discard_goes_through_few_messages():
     window = Window(stored=False)
     dues = [(1000 + number, number) for number in range(100_000)]
     for due in dues:
-        window.put(due, b"")
+        window.put({due: b""})
     began = process_time()
     for at in range(0, len(dues), 100):
         window.discard(dues[at : at + 100])
