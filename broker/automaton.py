@@ -143,7 +143,6 @@ class Automaton:
         )
 
     def _repeated(self, tree: _Tree) -> _Part:
-        """Build a part as often as it is repeated."""
         whole = _NOTHING
         for count in range(max(tree.low, 1) if tree.high is None else tree.high):
             part = self._choice(tree.choices) if tree.choices else self._position(tree.text)
@@ -170,7 +169,6 @@ class Automaton:
 
 
 def _positions(bits: int) -> Iterator[int]:
-    """Yield the positions in a set."""
     while bits:
         yield (bits & -bits).bit_length() - 1
         bits &= bits - 1

@@ -224,10 +224,9 @@ class ConsumerAckQueue:
         self._refuse_tables(self._ready, self._ready_light)
 
     def _refuse_tables(self, *tables: dict[int, Awaited]) -> None:
-        """Remove all promises from tables, and refuse them, oldest first.
-
-        They are no longer counted here. Until they are refused, such a publish cannot be confirmed: this copy is open.
-        """
+        """Remove all promises from tables, and refuse them, oldest first."""
+        # They are no longer counted here. Until they are refused, such a publish cannot be confirmed: this copy is
+        # open.
         promises = deque(chain.from_iterable(table.values() for table in tables))
         self.refused += len(promises)
         for table in tables:

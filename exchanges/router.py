@@ -284,11 +284,10 @@ class Router:
     def _leave(
         self, destinations: list[object], to_delete: list[Exchange], gone: list[Exchange]
     ) -> Iterator[None]:
-        """Job: remove destinations and exchanges, and auto-delete exchanges that become unused by that.
-
-        Bindings have no effect once they are detached; removing them from indexes and from disk takes longer. The names
-        of queues among the destinations are removed already. `gone` is filled with the deleted exchanges, in order.
-        """
+        """Job: remove destinations and exchanges, and auto-delete exchanges that become unused by that."""
+        # Bindings have no effect once they are detached; removing them from indexes and from disk takes longer. The
+        # names of queues among the destinations are removed already. `gone` is filled with the deleted exchanges, in
+        # order.
         departed: list[object] = []
         sweeps: deque[tuple[Exchange, object, Bound]] = deque()
         count = 0
@@ -355,10 +354,8 @@ class Router:
             self.on_binding(False, source, destination, key, arguments)
 
     def _name_changed(self, name: str) -> None:
-        """Invalidate all cached routes if one of them may depend on whether this queue name exists.
-
-        Most short-lived queues were not looked up before they were declared: reply queues of one request each.
-        """
+        """Invalidate all cached routes if one of them may depend on whether this queue name exists."""
+        # Most short-lived queues were not looked up before they were declared: reply queues of one request each.
         if name in self._asked:
             self._asked.clear()
             self.generation += 1

@@ -70,11 +70,9 @@ def _walk(
     headers: Table,
     delay: int = 0,
 ) -> Steps[None]:
-    """Follow a message until it is in queues, or kept by exchanges that delay it.
-
-    An exchange that has kept it for some `delay` (milliseconds) routes it like a publish: it may come once more to
-    where it has been.
-    """
+    """Follow a message until it is in queues, or kept by exchanges that delay it."""
+    # An exchange that has kept it for some `delay` (milliseconds) routes it like a publish: it may come once more to
+    # where it has been.
     queues: dict[Queue, list[str]] = {}
     work = [(exchange, way)]
     seen = {exchange}
@@ -108,10 +106,8 @@ def _walk(
 def _matches(
     vhost: VHost, exchange: Exchange, keys: Sequence[str], headers: Table
 ) -> Steps[dict[Any, str | None]]:
-    """Return the destinations of one exchange, each with the first key that leads there; None if none matters.
-
-    Those of the default exchange are the queues with these names.
-    """
+    """Return the destinations of one exchange, each with the first key that leads there; None if none matters."""
+    # Those of the default exchange are the queues with these names.
     if exchange.picks_one:
         return dict.fromkeys(exchange.match_keys(keys, headers))
     found: dict[Any, str | None] = {}

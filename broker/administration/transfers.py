@@ -251,10 +251,8 @@ class Transfers(Group):
         return number
 
     def _forget(self) -> None:
-        """Forget one that has ended, so that there is space for one more: the first of the user with most of them.
-
-        Whoever waits for a long one finds it, then, however many others begin.
-        """
+        """Forget one that has ended, so that there is space for one more: the first of the user with most of them."""
+        # Whoever waits for a long one finds it, then, however many others begin.
         ended = {number: each for number, each in self._transfers.items() if each[0].ended is not None}
         if ended and len(self._transfers) >= MOST_KEPT:
             counts = Counter(owner for _, owner in ended.values())

@@ -131,10 +131,8 @@ def _linear(pattern: str) -> Matcher:
 
 
 def _split_lookahead(pattern: str) -> tuple[bool, str, str] | None:
-    """Split `^(?=X)Y` or `^(?!X)Y` into true if X must match, X and Y; return None for any other pattern.
-
-    Y must be a single alternative: in `^(?!X)Y|Z` the lookahead does not apply to Z.
-    """
+    """Split `^(?=X)Y` or `^(?!X)Y` into true if X must match, X and Y; return None for any other pattern."""
+    # Y must be a single alternative: in `^(?!X)Y|Z` the lookahead does not apply to Z.
     found = _LOOKAHEAD.match(pattern)
     if found is None or "\\Q" in pattern:
         return None

@@ -164,10 +164,9 @@ class Transaction:
         return True
 
     def _later(self, turn: Turn, callback: Callable[[], object]) -> None:
-        """Execute the remaining steps in later steps of the loop, then call back.
-
-        Not when its connection is served again, which may wait for its client, or for the disk: commits wait for this.
-        """
+        """Execute the remaining steps in later steps of the loop, then call back."""
+        # Not when its connection is served again, which may wait for its client, or for the disk: commits wait for
+        # this.
         subscribe = turn.when_caught_up if self._is_waiting else turn.slices.later
         subscribe(partial(self._go_on, turn, callback))
 

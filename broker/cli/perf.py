@@ -145,11 +145,9 @@ def _tls(address: Address, **options: Any) -> TLS | None:
 
 
 def _loop_factory(load: Load) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return a factory of event loops: fast ones, or for a load with a rate those with exact timers.
-
-    Timers of uvloop and of epoll have milliseconds, and a message that is sent a millisecond late has that in its
-    latency. Those of select() have microseconds; it supports less than 1,024 files.
-    """
+    """Return a factory of event loops: fast ones, or for a load with a rate those with exact timers."""
+    # Timers of uvloop and of epoll have milliseconds, and a message that is sent a millisecond late has that in its
+    # latency. Those of select() have microseconds; it supports less than 1,024 files.
     if not load.rate:
         return loop_factory()
     if load.producers + load.consumers > SELECT_CONNECTIONS:

@@ -239,10 +239,9 @@ def typed_time(text: str, now: datetime, after: datetime | None = None) -> datet
 
 
 def _moments(wanted: time, around: datetime) -> Iterator[datetime]:
-    """Yield the moments around another at which local clocks show a time.
-
-    There are two of them in a night in which clocks are put back over it, none in one in which they are put forward.
-    """
+    """Yield the moments around another at which local clocks show a time."""
+    # There are two of them in a night in which clocks are put back over it, none in one in which they are put
+    # forward.
     today = around.astimezone().date()
     for days in range(-_DAYS, _DAYS + 1):
         for fold in (0, 1):

@@ -269,7 +269,6 @@ def _endpoint(parts: _Parts) -> Endpoint:
 
 
 def _options(query: _Query, *, is_local: bool) -> Options:
-    """Return the options that a query has set."""
     numbers = {"heartbeat": HEARTBEAT, "connection_timeout": TIMEOUT_MS}
     for name in _LOCAL_FIELDS if is_local else _FIELDS:
         value = query.given.get(name)

@@ -471,11 +471,9 @@ class Connection(ReceiveLoop):
             self._release(partial(self._send_last, close))
 
     def _send_last(self, frame: bytes) -> None:
-        """Send `connection.close`, or close-ok: the client answers, or closes the socket (spec 1.4.2.5), in time.
-
-        RabbitMQ waits as long. Clients such as lapin treat an end of file that arrives together with close-ok as an
-        error.
-        """
+        """Send `connection.close`, or close-ok: the client answers, or closes the socket (spec 1.4.2.5), in time."""
+        # RabbitMQ waits as long. Clients such as lapin treat an end of file that arrives together with close-ok as an
+        # error.
         self.outbox.send(frame)
         seconds = min(float(self.heartbeat) or CLOSE_TIMEOUT, CLOSE_TIMEOUT)
         self.set_deadline(self.node.time_source.now() + seconds)
@@ -555,11 +553,9 @@ class Connection(ReceiveLoop):
             )
 
     def _release(self, after: Callable[[], object] | None = None) -> None:
-        """Close all channels and delete exclusive queues: nothing of the connection stays in its vhost. Idempotent.
-
-        If there are many, this takes several steps. `after` is called after the last one unless the socket has closed
-        by then, and nothing is read before: if the client closed first, the last reply would be lost.
-        """
+        """Close all channels and delete exclusive queues: nothing of the connection stays in its vhost. Idempotent."""
+        # If there are many, this takes several steps. `after` is called after the last one unless the socket has
+        # closed by then, and nothing is read before: if the client closed first, the last reply would be lost.
         turn = self.node.turn
         turn.run()
         if after is None:

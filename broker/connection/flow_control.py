@@ -215,11 +215,9 @@ class Pause(RunListener):
         self._finish()
 
     def _was_ineffective(self, now: float) -> bool:
-        """Return whether the consumers are too slow to wait for.
-
-        A consumer whose socket is full takes nothing for a while and then much at once, however fast it reads: it is
-        judged by what it took in `DRAIN_SECONDS`.
-        """
+        """Return whether the consumers are too slow to wait for."""
+        # A consumer whose socket is full takes nothing for a while and then much at once, however fast it reads: it
+        # is judged by what it took in `DRAIN_SECONDS`.
         queue = self._queue
         possible = min(_BRISK_MESSAGES, _BRISK_OCTETS // self._message_size)
         if (queue.delivered - self._delivered) * _BRISK_SHARE >= possible:

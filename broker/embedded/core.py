@@ -402,7 +402,6 @@ class Core:
             slices.begin()
 
     async def _read(self, work: Callable[[], Any]) -> Any:
-        """Run a read in the thread of the reader."""
         server = self.server
         if server.disk is None:
             raise ClosedBrokerError("the broker is not running any more")

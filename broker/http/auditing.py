@@ -127,10 +127,9 @@ def state_of(operation: Operation, call: Call, event: str) -> Any:
 
 
 def _shown(reason: str, content: bytes, name: str) -> str:
-    """Return the reason of a refusal without the secrets of the body that it quotes.
-
-    If the body is not read, all that the reason quotes may be one. The name of a parameter may tell that its value is.
-    """
+    """Return the reason of a refusal without the secrets of the body that it quotes."""
+    # If the body is not read, all that the reason quotes may be one. The name of a parameter may tell that its value
+    # is.
     if not content:
         return reason
     body = _decoded(content)

@@ -230,11 +230,9 @@ def _handled(operation: Operation, call: Call) -> Generator[Need, Any, Answer]:
 
 
 def _asked(broker: AdministeredBroker, admitted: Admitted) -> Hashable:
-    """Return what the contents of a list depend on, besides figures: who asks, for what, and which objects there are.
-
-    As in RabbitMQ, a list that is kept has figures of a moment ago, and never lacks a queue, an exchange or a binding
-    that a client has just declared.
-    """
+    """Return what the contents of a list depend on but for figures: who asks, for what, and which objects there are."""
+    # As in RabbitMQ, a list that is kept has figures of a moment ago, and never lacks a queue, an exchange or a
+    # binding that a client has just declared.
     request, actor = admitted.request, admitted.actor
     seen = actor.vhosts if isinstance(actor, BackendUser) else None
     who = None if actor is None else (actor.name, tuple(actor.tags), seen)

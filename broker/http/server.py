@@ -340,13 +340,11 @@ class ManagementServer:
     async def _answered(
         self, request: web.BaseRequest, received: Request, held: contextlib.AsyncExitStack
     ) -> web.StreamResponse:
-        """Compute and write the response to a request.
-
-        A place at work is taken for the time of the work, not of waiting for a slow client or for what others do,
-        unless bodies of messages wait, too. A body is read only if the user may call what the request asks for; large
-        ones have places of their own, so that few are in memory. `held` keeps what is held until the response is
-        written.
-        """
+        """Compute and write the response to a request."""
+        # A place at work is taken for the time of the work, not of waiting for a slow client or for what others do,
+        # unless bodies of messages wait, too. A body is read only if the user may call what the request asks for;
+        # large ones have places of their own, so that few are in memory. `held` keeps what is held until the response
+        # is written.
         async with asyncio.timeout(REQUEST_SECONDS) as limit:
             response, owner = await self._admitted(received), ""
             if isinstance(response, Admitted):
@@ -387,10 +385,8 @@ class ManagementServer:
             return admit(self._broker, self._router, received, verdict)
 
     async def _answer(self, asked: Asked) -> Response:
-        """Return the response to a request, of which nothing has been computed yet but the first piece.
-
-        The limit is moved for what must not be cut off, but not for its body.
-        """
+        """Return the response to a request, of which nothing has been computed yet but the first piece."""
+        # The limit is moved for what must not be cut off, but not for its body.
         request, admitted, limit, held = asked
         received, owner, work = admitted.request, admitted.owner, admitted.operation.work
         most = LARGE_BODY if admitted.operation.is_large else BODY
@@ -438,10 +434,8 @@ class ManagementServer:
                 given = await asyncio.to_thread(need)
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """Do work of a slice, so that there is an iteration of the loop between the slices of all requests.
-
-        Whatever is written to a client comes from here. Raises StaleError if nothing may be.
-        """
+        """Do work of a slice, so that there is an iteration of the loop between the slices of all requests."""
+        # Whatever is written to a client comes from here. Raises StaleError if nothing may be.
         async with self._slices:
             try:
                 result = work()

@@ -419,10 +419,8 @@ def _encoded(arguments: Any) -> bytes:
 
 
 def _identity(arguments: Table) -> bytes:
-    """Return bytes that are equal if the arguments are equal for a binding (`exchanges.base.ArgumentedKey`).
-
-    The order of the outermost fields is ignored, and so is the sign of a zero.
-    """
+    """Return bytes that are equal if the arguments are equal for a binding (`exchanges.base.ArgumentedKey`)."""
+    # The order of the outermost fields is ignored, and so is the sign of a zero.
     return encode_table({name: _unsigned_zero(arguments[name]) for name in sorted(arguments)})
 
 

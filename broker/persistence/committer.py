@@ -217,12 +217,11 @@ class Committer:
         return True
 
     def _is_whole(self) -> bool:
-        """Return whether the journal is consistent; if not, the commit is held until it is.
-
-        A message with all its copies, a transaction, and a dead letter with the removal of its original are committed
-        atomically, and a body's reference count is determined when it is written. So nothing is committed while queues
-        are deferred. Input that could defer more of them waits meanwhile, or the commit might never start.
-        """
+        """Return whether the journal is consistent; if not, the commit is held until it is."""
+        # A message with all its copies, a transaction, and a dead letter with the removal of its original are
+        # committed atomically, and a body's reference count is determined when it is written. So nothing is committed
+        # while queues are deferred. Input that could defer more of them waits meanwhile, or the commit might never
+        # start.
         if self._host.turn.is_split:
             self.is_held = True
             return False
@@ -298,12 +297,10 @@ class Committer:
 
     @property
     def _gap(self) -> float:
-        """The minimum seconds between the starts of two commits under load.
-
-        Where many sockets are busy and confirms take long, the loop has no time to spare: a commit beside it takes the
-        interpreter dozens of times, and writes what would be acked before long. Then the next one waits for the loop to
-        be idle, for a time that confirms take anyway.
-        """
+        """The minimum seconds between the starts of two commits under load."""
+        # Where many sockets are busy and confirms take long, the loop has no time to spare: a commit beside it takes
+        # the interpreter dozens of times, and writes what would be acked before long. Then the next one waits for the
+        # loop to be idle, for a time that confirms take anyway.
         return max(self._min_gap, min(WAITS * self._host.turn.confirm_wait / 1e9, MOST_GAP))
 
     def _watch_idleness(self) -> None:
@@ -492,10 +489,8 @@ class Committer:
             self._host.backlog_cleared()
 
     def _found_unpaged(self, batch: Batch, paged: Done) -> None:
-        """Record whether transient messages could be paged; if not, they are retried later.
-
-        This blocks no client: they stay in memory, which the memory alarm limits.
-        """
+        """Record whether transient messages could be paged; if not, they are retried later."""
+        # This blocks no client: they stay in memory, which the memory alarm limits.
         if paged is not Done.ALL:
             self._page_due = self._loop.time() + RETRY_SECONDS
             if not self._lacks_page_room:

@@ -122,10 +122,9 @@ class MessageReader(WorkerThread):
         self.submit(lambda: self._environment.read(request.ranges, request.limit), done)
 
     def _hand_over(self) -> None:
-        """Pass one queue the messages that were read for it.
-
-        One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at once.
-        """
+        """Pass one queue the messages that were read for it."""
+        # One queue per iteration of the loop: it takes milliseconds, and many queues may have requested reads at
+        # once.
         try:
             self._host.run_step("result of a read for", self._pass_on)
         finally:

@@ -39,7 +39,6 @@ class WorkerThread:
         self._jobs.put(work)
 
     def _report(self, done: Done, result: Any, error: BaseException | None) -> None:
-        """Report a result, in a step of its own."""
         self.pending -= 1
         self._host.run_step(f"result of {self._name} for", lambda: done(result, error), done)
 

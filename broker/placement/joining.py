@@ -112,7 +112,6 @@ def listed(answers: Answers, query: Mapping[str, str], patterns: Patterns) -> Ge
 
 
 def _merged(lists: Sequence[Sequence[bytes]], query: Mapping[str, str], sort: Sequence[str]) -> Iterator[Any]:
-    """Yield the rows of sorted parts in the order of the list."""
     paths = sort_paths(query, sort)
     parts = [map(decoded, each) for each in lists]
     if not paths:

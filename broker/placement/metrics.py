@@ -68,7 +68,6 @@ def merged(own: Iterable[str], answers: Answers) -> Iterator[str]:
 
 
 def _labelled(line: str, label: str) -> str:
-    """Add a label to a sample."""
     name, brace, rest = line.partition("{")
     if brace:
         return f"{name}{{{label},{rest}"

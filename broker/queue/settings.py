@@ -265,10 +265,8 @@ def delays_nothing(arguments: Table, settings: QueueSettings) -> bool:
 
 
 def _backoff(kind: str | None, smaller: Callable[[str], int | None]) -> Backoff | None:
-    """Return the delays of retries; None without a type and a minimum, as in RabbitMQ 4.3.
-
-    The maximum is the minimum unless it is given, as there, or there is a multiplier.
-    """
+    """Return the delays of retries; None without a type and a minimum, as in RabbitMQ 4.3."""
+    # The maximum is the minimum unless it is given, as there, or there is a multiplier.
     least, most, multiplier, jitter = [
         smaller(f"delayed-retry-{each}") for each in ("min", "max", "multiplier", "jitter")
     ]

@@ -150,10 +150,8 @@ class Loop:
         self.run_turn()
 
     def _set_timer(self, when: int) -> None:
-        """Run the timers at that time (epoch ms), which is sooner than what was due so far.
-
-        Or earlier, to read the wall clock again (`TimeSource.longest_wait`).
-        """
+        """Run the timers at that time (epoch ms), which is sooner than what was due so far."""
+        # Or earlier, to read the wall clock again (`TimeSource.longest_wait`).
         if self._timer is not None:
             self._timer.cancel()
         seconds = min(max(0, when - self.context.clock()) / 1000, self.time_source.longest_wait)

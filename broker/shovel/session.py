@@ -318,11 +318,9 @@ class Session:
 
 
 async def _ensure_queue(client: Client, name: str, arguments: Table) -> None:
-    """Declare a durable queue unless there is one of that name, as RabbitMQ's shovels do.
-
-    Nothing may have been done on the client's channel yet: it is opened again if there is none. A `channel_max` of 1 in
-    the URI allows no other.
-    """
+    """Declare a durable queue unless there is one of that name, as RabbitMQ's shovels do."""
+    # Nothing may have been done on the client's channel yet: it is opened again if there is none. A `channel_max` of
+    # 1 in the URI allows no other.
     try:
         await client.call(make(Queue.Declare, 0, name, True, False, False, False, False, {}))
     except ReplyError as error:

@@ -241,10 +241,8 @@ def _death(table: Table) -> Death:
 
 
 def _known(item: bytes) -> tuple[Death, bytes] | None:
-    """Read one encoded death; returns queue and reason, and its encoding; None if it is not a death.
-
-    Deaths written by the broker are taken unchanged. Those that a client may have written get the proper types.
-    """
+    """Read one encoded death; returns queue and reason, and its encoding; None if it is not a death."""
+    # Deaths written by the broker are taken unchanged. Those that a client may have written get the proper types.
     if item[:1] != b"F":
         return None
     fields = split_fields(item, 1, len(item))

@@ -248,10 +248,8 @@ def small_changes(batch: Batch, most: int) -> LoggedChanges | None:
 
 
 def _small_moves(batch: Batch, moves: Changes) -> LoggedChanges | None:
-    """Return the durable part of a small batch with ends of messages that have moved: a log has all of it or nothing.
-
-    So the bitmaps are those that the blocks have in memory, as for other ends; None where these do not say all.
-    """
+    """Return the durable part of a small batch with ends of messages that moved: a log has all of it or nothing."""
+    # So the bitmaps are those that the blocks have in memory, as for other ends; None where these do not say all.
     if moves.sweeps:
         return None
     changes = batch.durable

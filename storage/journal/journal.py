@@ -427,10 +427,8 @@ class Journal:
         return batch
 
     def _cut_moved(self, block: Block, durable: Changes, moves: Changes) -> None:
-        """Take the ends of a block's records apart: of those that moved, and of the others.
-
-        The latter, and the references to their bodies, may be deleted without the former.
-        """
+        """Take the ends of a block's records apart: of those that moved, and of the others."""
+        # The latter, and the references to their bodies, may be deleted without the former.
         if not (
             block.live or block.acked or block.returns
         ):  # all of it moved: there is nothing to take apart
@@ -527,10 +525,8 @@ class Journal:
         entries.append((queue, left))
 
     def _write_body(self, entry: Entry, message: Persistent, changes: Changes) -> None:
-        """Add a body to be written once, for any number of records that refer to it.
-
-        All copies of a message are noted in one turn, so those that are not settled by now are in this batch.
-        """
+        """Add a body to be written once, for any number of records that refer to it."""
+        # All copies of a message are noted in one turn, so those that are not settled by now are in this batch.
         if not message.msg_id:
             message.msg_id = self.next_msg_id()
             self._put_body(message, message.content, changes)

@@ -179,10 +179,8 @@ class Reading(Paging):
             self._prefetch()
 
     def _note_ended(self, block: Block, raw: RawBlock, header: Header, first: int) -> None:
-        """Note records that have ended, although a read of a block that memory had forgotten has found them.
-
-        They are those before `first`, and those that were withdrawn: with the last of them memory forgot the block.
-        """
+        """Note records that have ended, although a read of a block that memory had forgotten has found them."""
+        # They are those before `first`, and those that were withdrawn: with the last of them memory forgot the block.
         for record in read_records(raw.value, header, block.bits):
             if not isinstance(record, int) and (record.seq_id < first or record.seq_id in self.delta.gaps):
                 block.live -= 1
@@ -190,12 +188,10 @@ class Reading(Paging):
                 block.bits |= 1 << record.place
 
     def _without_bitmap(self, raw: RawBlock, header: Header, block: Block | None, first: int) -> Bitmap:
-        """Return the replacement of a damaged bitmap: the one of the block's state in memory.
-
-        Without such a state all its messages come back. An unknown number of them is in the delta's count, so all are
-        added to it; otherwise other messages would seem not to exist when it reaches 0. At the end of the delta those
-        counted twice are subtracted.
-        """
+        """Return the replacement of a damaged bitmap: the one of the block's state in memory."""
+        # Without such a state all its messages come back. An unknown number of them is in the delta's count, so all
+        # are added to it; otherwise other messages would seem not to exist when it reaches 0. At the end of the delta
+        # those counted twice are subtracted.
         if block is not None:
             if not block.has_bad_bitmap:
                 self._note_damage(header.first, BITMAP)

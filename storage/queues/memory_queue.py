@@ -221,7 +221,6 @@ class MemoryQueue(NoPaging, Looks):
         return not self._ready or last < self._head
 
     def _withdraw(self, seq_ids: Collection[int]) -> list[int]:
-        """See `Piece.withdraw`."""
         wanted = set(seq_ids)
         taken = self._passed.remove_those(wanted) + self._requeued.remove_those(wanted)
         self._unacked.update(taken)

@@ -12,12 +12,10 @@ def _nothing(*_args: Any, **_options: Any) -> Any:
 
 
 def _none(*_args: Any, **_options: Any) -> tuple[()]:
-    """Return none."""
     return ()
 
 
 def _zero(*_args: Any, **_options: Any) -> int:
-    """Return 0."""
     return 0
 
 

@@ -139,11 +139,9 @@ class Paging(SubQueues):
         return limited
 
     def _page(self, seq_ids: Sequence[int], messages: list[Message]) -> list[Entry]:
-        """Note transient messages for the environment of paged ones; their bodies are dropped once written.
-
-        A body shared with other queues is written once, apart from its records. The caller must have removed the
-        messages from the queue.
-        """
+        """Note transient messages for the environment of paged ones; their bodies are dropped once written."""
+        # A body shared with other queues is written once, apart from its records. The caller must have removed the
+        # messages from the queue.
         journal = self._journal
         shared, embed_below = journal.shared, journal.embed_below
         entries: list[Entry] = []
@@ -169,11 +167,9 @@ class Paging(SubQueues):
         return entries
 
     def _q1_to_q4(self) -> None:
-        """Move q1 to q4, when no other part has messages on disk.
-
-        If q4 still has messages, those that followed were lost or withdrawn. Positions in q4 have no gaps, so its last
-        message goes to q3, and others are still published to q1.
-        """
+        """Move q1 to q4, when no other part has messages on disk."""
+        # If q4 still has messages, those that followed were lost or withdrawn. Positions in q4 have no gaps, so its
+        # last message goes to q3, and others are still published to q1.
         assert not self.q2  # noqa: S101 - it comes before q1
         if self.q4:
             if self.q1 or self._q4_first + len(self.q4) < self.next_seq:
@@ -202,10 +198,8 @@ class Paging(SubQueues):
         return entries
 
     def _push_alphas_to_betas(self, quota: int, target: float) -> int:
-        """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many.
-
-        Transient messages must be written first: no more of them at once than the journal has space for.
-        """
+        """Drop bodies of alphas: q1 from its head, then q4 from its tail; returns of how many."""
+        # Transient messages must be written first: no more of them at once than the journal has space for.
         pushed = self._push_q1(quota)
         keep = 1 if target else 0  # keeps a head that can be delivered immediately
         more = min(quota - pushed, len(self.q4) - keep)
@@ -315,12 +309,10 @@ class Paging(SubQueues):
         self.pager.resume_paging()
 
     def _push_betas_to_deltas(self, quota: int) -> None:
-        """Forget entries that are on disk: q3 from its tail, as far as it would not read them ahead; q2 from its head.
-
-        The delta is read if q3 has less than `read_ahead` entries, up to a position that is a multiple of that. q3
-        keeps so many entries, and what one such read would have returned with the next one; so no entry that was read
-        from the delta ever goes back to it.
-        """
+        """Forget entries that are on disk: q3 from its tail, but for those that it reads ahead; q2 from its head."""
+        # The delta is read if q3 has less than `read_ahead` entries, up to a position that is a multiple of that. q3
+        # keeps so many entries, and what one such read would have returned with the next one; so no entry that was
+        # read from the delta ever goes back to it.
         q3, q2 = self.q3, self.q2
         ahead = self.read_ahead
         pushed = 0
@@ -357,10 +349,8 @@ class Paging(SubQueues):
             self._moved("to_delta", pushed)
 
     def _take_unwritten(self, boundary: int) -> list[Entry]:
-        """Remove entries that are not on disk yet from q3's tail, if a delta could begin before them.
-
-        While messages are being published the youngest ones never are; they belong in q2 once there is a delta.
-        """
+        """Remove entries that are not on disk yet from q3's tail, if a delta could begin before them."""
+        # While messages are being published the youngest ones never are; they belong in q2 once there is a delta.
         q3 = self.q3
         young: list[Entry] = []
         if not self.delta.count and len(q3) > self.segment and q3[self.segment].state == STORED:

@@ -184,7 +184,6 @@ class Looks:
         raise NotImplementedError
 
     def _unacked_tables(self) -> Sequence[Mapping[int, Item]]:
-        """Return the unacked messages by position."""
         raise NotImplementedError
 
     def _end(self) -> int:
@@ -281,10 +280,8 @@ class Looks:
         return self._walk(0, self._end(), None)
 
     def _walk(self, at: int, end: int, only: Collection[int] | None) -> Walk:
-        """Walk over the messages from position `at` on, before `end`; only those with certain positions if given.
-
-        It goes by positions, and so finds messages requeued in front of it, too.
-        """
+        """Walk over the messages from position `at` on, before `end`; only those with certain positions if given."""
+        # It goes by positions, and so finds messages requeued in front of it, too.
         while not self.deleted:
             part = self._next(at - AHEAD, end - AHEAD, PIECE) or self._next(at, end, PIECE)
             if part is None:
@@ -336,12 +333,10 @@ class Looks:
         return nullcontext()
 
     def _end_of_stretch(self, stretch: Stretch | None, most: int) -> PortionSteps:
-        """Look for the last messages of the delta before a position.
-
-        A read begins at a position and ends when it has enough, so that position is searched. It is moved away as long
-        as there is nothing behind it (each start of the broker leaves out very many positions), and nearer as long as
-        the read does not reach the end.
-        """
+        """Look for the last messages of the delta before a position."""
+        # A read begins at a position and ends when it has enough, so that position is searched. It is moved away as
+        # long as there is nothing behind it (each start of the broker leaves out very many positions), and nearer as
+        # long as the read does not reach the end.
         assert stretch is not None  # noqa: S101
         stop, width, is_growing = stretch.whole.stop, min(_WINDOW, stretch.segment), True
         while (stretch := self._stretch(stop - width, stop, is_whole=True)) is not None:

@@ -403,10 +403,9 @@ class Environment:
         return left
 
     def _commit_paged(self, changes: Changes) -> tuple[Done, str]:
-        """Return the part that was committed, and the reason if it is not all.
-
-        The store's file may fill the disk and have free pages itself, so a failure here does not stop durable writes.
-        """
+        """Return the part that was committed, and the reason if it is not all."""
+        # The store's file may fill the disk and have free pages itself, so a failure here does not stop durable
+        # writes.
         paged = self.paged
         try:
             with self._finding_full(changes.octets), paged.writing() as txn:
@@ -417,11 +416,9 @@ class Environment:
         return Done.ALL, ""
 
     def _commit_deletions(self, table: LmdbEnvironment, changes: Changes) -> Done:
-        """Commit at least the changes that free space, except rows that report a deletion, which follow later.
-
-        A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so without it
-        a batch that needs them would fail forever.
-        """
+        """Commit at least the changes that free space, except rows that report a deletion, which follow later."""
+        # A row is written in any case: LMDB uses the pages that a commit has freed only after the next one, so
+        # without it a batch that needs them would fail forever.
         part = len(changes.deletes) + len(changes.unrefs)
         while not self._try_deletions(table, changes):
             # Pages are copied before they are changed, so deletions need space, too: fewer deletions need less.
@@ -445,12 +442,10 @@ class Environment:
         return True
 
     def _delete_some(self, table: LmdbEnvironment, changes: Changes, count: int) -> bool:
-        """Delete `count` rows of one kind in a commit of their own; False if none are left or there is no space.
-
-        Records go before the bodies they refer to, so a crash between two of these commits leaves bodies without
-        records, which the next start removes. Committed changes are not noted again: references must not be counted
-        down twice; all others may be repeated.
-        """
+        """Delete `count` rows of one kind in a commit of their own; False if none are left or there is no space."""
+        # Records go before the bodies they refer to, so a crash between two of these commits leaves bodies without
+        # records, which the next start removes. Committed changes are not noted again: references must not be counted
+        # down twice; all others may be repeated.
         some = Changes()
         for name in ("marks", "merges", "deletes", "unrefs"):
             left = getattr(changes, name)

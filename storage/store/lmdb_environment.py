@@ -237,12 +237,10 @@ class LmdbEnvironment:
         self._unsure_page = number % 2 if self._sync else -1
 
     def _rewrite_root_page(self) -> None:
-        """Write the valid root page to disk again, in place of the one that could not be written.
-
-        LMDB restores the page in memory so that the failed transaction is void, but does not flush it. If the disk had
-        the failed page after all, and the power failed, the pages that it refers to might be those of another
-        transaction.
-        """
+        """Write the valid root page to disk again, in place of the one that could not be written."""
+        # LMDB restores the page in memory so that the failed transaction is void, but does not flush it. If the disk
+        # had the failed page after all, and the power failed, the pages that it refers to might be those of another
+        # transaction.
         size = self.env.stat()["psize"]
         try:
             descriptor = os.open(self.path / "data.mdb", os.O_RDWR | os.O_CLOEXEC)
@@ -431,11 +429,9 @@ class LmdbEnvironment:
             found = self._sweep_block(txn, cursor, sweep)
 
     def _seek(self, cursor: Any, qid: int, seq_id: int) -> bool:
-        """Position the cursor before every block that may hold `seq_id` or a later one.
-
-        Blocks interleave: a body that goes to a file is written later than its neighbours, and paging selects any
-        messages. The distance to go back is known only because no block spans more than `span` seq_ids.
-        """
+        """Position the cursor before every block that may hold `seq_id` or a later one."""
+        # Blocks interleave: a body that goes to a file is written later than its neighbours, and paging selects any
+        # messages. The distance to go back is known only because no block spans more than `span` seq_ids.
         return bool(cursor.set_range(pack_key(qid, max(0, seq_id - self.span + 1))))
 
     def _widen_to(self, txn: Any, width: int) -> None:

@@ -94,10 +94,8 @@ def recover(environment: Environment, qids: Collection[int]) -> dict[int, Recove
 
 
 def _saved(environment: Environment) -> dict[int, Recovered] | None:
-    """Return the state of each queue saved by the clean stop; None if any of it is damaged or missing.
-
-    The affected queue is unknown then, because its id may be damaged.
-    """
+    """Return the state of each queue saved by the clean stop; None if any of it is damaged or missing."""
+    # The affected queue is unknown then, because its id may be damaged.
     saved = environment.saved
     if saved is None:  # the first start
         return {}
@@ -126,10 +124,8 @@ def _damaged_bitmaps(environment: Environment) -> list[bytes]:
 def _walk(
     environment: Environment, streams: Mapping[int, Sequence[Segment]]
 ) -> tuple[dict[int, Recovered], Counter[int]]:
-    """Return the messages of each queue from the block headers, and the number of records that refer to each msg_id.
-
-    Of streams it visits the last segment, and those that have references.
-    """
+    """Return the messages of each queue from the block headers, and the number of records that refer to each msg_id."""
+    # Of streams it visits the last segment, and those that have references.
     found: dict[int, Recovered] = {}
     references: Counter[int] = Counter()
     store = environment.store

@@ -268,11 +268,9 @@ class AccessControl:
         raise refusal
 
     def _check_host(self, user: BackendUser, peer: str) -> None:
-        """Raise LoopbackOnlyError for a user who may log in from this host only.
-
-        Directories and many services ignore upper and lower case, so any spelling of a name may be that user; names of
-        the internal database are exact.
-        """
+        """Raise LoopbackOnlyError for a user who may log in from this host only."""
+        # Directories and many services ignore upper and lower case, so any spelling of a name may be that user; names
+        # of the internal database are exact.
         restricted = self._users.loopback_users
         if self._steps[user.authenticator].authn.is_local:
             is_restricted = user.name in restricted

@@ -554,10 +554,8 @@ def _is_here(host: str) -> bool:
 
 
 def _variables(name: str, dn: str) -> dict[str, str]:
-    """Return the variables of a user; those of Active Directory if the name has a domain.
-
-    Some directories accept other names to log in with than DNs. No group has them, so they are no `user_dn`.
-    """
+    """Return the variables of a user; those of Active Directory if the name has a domain."""
+    # Some directories accept other names to log in with than DNs. No group has them, so they are no `user_dn`.
     found = {"username": name} | ({"user_dn": dn} if "=" in dn else {})
     parts = name.split("\\")
     if len(parts) == _DOMAIN_AND_USER and all(parts):
