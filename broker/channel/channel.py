@@ -420,7 +420,7 @@ class Channel:
         message: Message,
         queues: Sequence[Queue],
     ) -> NotYet | None:
-        """Return what a publish with an id waits for if its body gets a file: so it is in one commit with all copies."""
+        """Return what a publish with an id waits for if its body gets a file, to be in one commit with all copies."""
         # If queues had it before, one could end it, and a commit have that, while others have no record: no id would
         # be right then. A full disk refuses it; without confirms it waits for space.
         awaits, persistent = self.confirms is not None, _is_persistent(demands)

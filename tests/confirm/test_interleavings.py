@@ -161,9 +161,13 @@ class World:
         self.client.send(make(Basic.Qos, 0, PREFETCH, False), CONSUMER)
         self.client.send(queue_declare("dead"), ADMIN)
         self.client.sent()
+        for mode in MODES:  # for all scripts: a policy is applied to all objects of the vhost
+            self.policy(mode, f"{mode} .*", mode=mode)
 
-    def policy(self, name: str, queue: str, definition: dict[str, Any], *, operator: bool = False) -> None:
-        set_policy(self.node.vhosts["/"].policies, name, f"^{queue}$", definition, operator=operator)
+    def policy(self, name: str, queue: str, *, mode: str, priority: int = 0) -> None:
+        definition = {"confirm-mode": mode}
+        policies = self.node.vhosts["/"].policies
+        set_policy(policies, name, f"^{queue}$", definition, priority, operator=True)
 
 
 class Script:
@@ -172,7 +176,7 @@ class Script:
     def __init__(self, world: World, mode: str, *, dead_letters: bool, alone: bool) -> None:
         self.world = world
         world.scripts += 1
-        self.name = f"q{world.scripts}"
+        self.name = f"{mode} {world.scripts}"
         self.model = Model(mode, dead_letters=dead_letters)
         self.verdicts: dict[int, bool] = {}
         self.confirmed_up_to = 0
@@ -191,7 +195,6 @@ class Script:
                 "x-dead-letter-exchange": ("longstr", ""),
                 "x-dead-letter-routing-key": ("longstr", "dead"),
             }
-        world.policy("mode", self.name, {"confirm-mode": mode}, operator=True)
         self.main.send(queue_declare(self.name, arguments=arguments), ADMIN)
         if not alone:
             self.main.send(Channel.Open(), PUBLISHER)
@@ -337,7 +340,7 @@ class Script:
         """Add to the definition of the queue's policy."""
         self.end_read()
         self.policy |= {key.replace("_", "-"): value for key, value in definition.items()}
-        self.world.policy("rules", self.name, self.policy)
+        set_policy(self.world.node.vhosts["/"].policies, "rules", f"^{self.name}$", self.policy)
 
     def overflow(self) -> None:
         """Limit the queue to one ready message."""
@@ -361,7 +364,7 @@ class Script:
         self.end_read()
         self.model.mode = NEXT[self.model.mode]
         self.model.reconfigure()
-        self.world.policy("mode", self.name, {"confirm-mode": self.model.mode}, operator=True)
+        self.world.policy("changed", self.name, mode=self.model.mode, priority=1)
 
     def lose_publisher(self) -> None:
         """Lose the publisher's connection, which has no other use; it has no verdicts after those it got."""

@@ -9,7 +9,7 @@ from crash.judged import SEED, passed
 from crash.torn import exchange, flip, torn
 
 pytestmark = pytest.mark.timeout(240)
-COPIES = 25
+COPIES = 12
 
 
 def test_damaged_copies(tmp_path):

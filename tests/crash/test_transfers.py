@@ -6,7 +6,7 @@ from crash.judged import SEED, passed
 from crash.transfers import ACTIONS, JUDGED, transfers
 
 pytestmark = pytest.mark.timeout(240)
-KILLS = 2
+KILLS = 1
 ALLOWANCE = 10.0
 """Seconds for a start: other tests run beside these."""
 

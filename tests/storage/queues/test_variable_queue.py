@@ -409,9 +409,11 @@ class Machine(RuleBasedStateMachine):
             if only not in (None, queue):
                 continue
             check(queue)
-            assert len(model.having(READY)) == queue.ready_count
-            assert len(model.having(UNACKED)) == queue.unacked_count
-            assert sum(copy.body for copy in model.having(READY)) == sum(queue.ready_octets())
+            states = Counter(copy.state for copy in model.copies.values())
+            assert states[READY] == queue.ready_count
+            assert states[UNACKED] == queue.unacked_count
+            octets = sum([copy.body for copy in model.copies.values() if copy.state == READY])
+            assert octets == sum(queue.ready_octets())
             assert model.fetched == queue.fetched
             assert not queue.lost_octets
             if queue.delta.count:
