@@ -395,6 +395,18 @@ def _(s: Session) -> list[bytes | None]:
     return _after_two_came_back(s, opened, "basic.nack")
 
 
+@case("queues.4.priorities-requeued-low", ok([b"9", b"1", b"1"]))
+def _(s: Session) -> list[bytes | None]:
+    """In 4.3 a requeued message of a quorum queue is behind those of a higher priority."""
+    opened = _quorum(s)
+    opened.put(s.q, b"1", priority=1)
+    tag = opened.call("basic.get", queue=s.q).delivery_tag
+    opened.put(s.q, b"9", priority=9)
+    opened.put(s.q, b"1", priority=1)
+    opened.send("basic.nack", delivery_tag=tag, requeue=True)
+    return [opened.get(s.q) for _ in range(opened.ready(s.q, 3))]
+
+
 for _how in ("nack", "reject"):
 
     def _back(s: Session, how: str = f"basic.{_how}") -> list[bytes | None]:

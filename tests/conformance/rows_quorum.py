@@ -306,6 +306,18 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(4)]
 
 
+for _condition in ("if_unused", "if_empty"):
+
+    def _deleted(s: Session, condition: str = _condition) -> int:
+        return int(_quorum(s).call("queue.delete", queue=s.q, **{condition: True}).message_count)
+
+    case(
+        f"quorum.delete-{_condition.replace('_', '-')}",
+        ok(0),
+        statement=f"a quorum queue is deleted with {_condition.replace('_', '-')}",
+    )(_deleted)
+
+
 @case("quorum.purge", ok((2, None)))
 def _(s: Session) -> tuple[object, ...]:
     """A purge removes ready messages."""
