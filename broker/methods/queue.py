@@ -3,10 +3,18 @@
 from leveret.broker.amqp.commands import Queue as Wire, make
 from leveret.broker.amqp.properties import REPLY_TO
 from leveret.broker.channel.channel import Channel
-from leveret.broker.errors import access_refused, denied_feature, not_found, precondition_failed, resource
+from leveret.broker.errors import (
+    access_refused,
+    denied_feature,
+    not_found,
+    not_implemented,
+    precondition_failed,
+    resource,
+)
 from leveret.broker.methods.exchange import bind, check_name, queue_name, strip_cr_lf, unbind
 from leveret.broker.queue.arguments import (
     CLASSIC,
+    QUORUM,
     STREAM,
     check_dead_letter_exchange_type,
     check_locator,
@@ -160,9 +168,11 @@ def queue_delete(channel: Channel, method: Wire.Delete) -> None:
     vhost.check_access(queue, channel.host)
     queue.catch_up()
     what = resource("queue", name, vhost.name)
-    is_stream = (
-        queue.type == STREAM
-    )  # which ignores if-empty and if-unused, and tells no count, as in RabbitMQ
+    is_stream = queue.type == STREAM  # which ignores both conditions, and tells no count, as in RabbitMQ
+    if queue.type == QUORUM and (method.if_empty or method.if_unused):
+        condition = "if-unused" if method.if_unused else "if-empty"
+        text = f"queue.delete operations with {condition} flag set are not supported by quorum queues"
+        raise not_implemented(f"cannot delete {what}. {text}")
     if method.if_empty and not is_stream and (queue.ready_count or queue.held_count):
         raise precondition_failed(f"{what} not empty")
     if method.if_unused and not is_stream and queue.consumers:

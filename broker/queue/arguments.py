@@ -38,7 +38,7 @@ from leveret.broker.amqp.tables import (
     term_text,
     value_text,
 )
-from leveret.broker.errors import AMQPError, denied_feature, precondition_failed, resource
+from leveret.broker.errors import AMQPError, ReplyCode, denied_feature, precondition_failed, resource
 from leveret.confirm.modes import CONFIRM_MODES
 from leveret.exchanges.base import Exchange
 
@@ -181,6 +181,17 @@ def _offset(field: Field) -> None:
     raise _InvalidArgumentError(f"{{invalid_stream_offset_arg,{{{kind},{shown}}}}}")
 
 
+def _crashing(check: Callable[[Field], None], field: Field) -> None:
+    try:
+        check(field)
+    except _InvalidArgumentError:
+        if field[0] == "longstr":
+            raise
+        raise AMQPError(
+            ReplyCode.INTERNAL_ERROR
+        ) from None  # as RabbitMQ's channel, which closes its connection
+
+
 def _text(fault: str, is_valid: Callable[[str], bool]) -> _Validator:
     def check(field: Field) -> None:
         if not is_valid(_string(field)):
@@ -272,7 +283,12 @@ _CONSUME_VALIDATORS: Mapping[str, _Validator] = {
     "x-stream-filter": _filter,
     TRACKING: _bool,
 }
-_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {**_CONSUME_VALIDATORS, _FAILOVER: _anything}
+_CONSUME_VALIDATORS_4: Mapping[str, _Validator] = {
+    **_CONSUME_VALIDATORS,
+    _FAILOVER: _anything,
+    "x-stream-offset": partial(_crashing, _offset),
+    "x-stream-filter": partial(_crashing, _filter),
+}
 
 _DELAYED_RETRY = tuple(f"x-{key}" for key in RETRY_KEYS)
 _OF_HOLDS = ("x-allow-hold", "x-hold-until-header", "x-max-held")

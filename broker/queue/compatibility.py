@@ -22,7 +22,7 @@ class QueueCompatibility(msgspec.Struct, frozen=True):
     arguments: Annotated[Literal["3.13", "4.3"], Key("compatibility.queue_arguments", own=True, in_4="4.3",
         doc="The RabbitMQ whose rules a new queue's arguments follow. `4.3` refuses `x-queue-version: 1`, "
         "`x-queue-master-locator` and, of classic queues, `x-delivery-limit`, `x-delayed-retry-*` and timeouts of "
-        "consumers. A negative `x-stream-offset` is the first message there.")
+        "consumers. A negative `x-stream-offset` is the first message there, one of another type ends the connection.")
     ] = "3.13"
     delivery_limit: Annotated[int | None, Key("compatibility.quorum_delivery_limit", "limit", low=0, own=True,
         in_4="20",

@@ -30,7 +30,7 @@ where relname = 'leveret_lease' and pg_table_is_visible(c.oid)
 _LOCK_SEGMENTS: Final = "lock table leveret_segments in share mode"  # no trim drops what is being copied
 _FILLED: Final = ("leveret_lease", "leveret_segments", "leveret_snapshot")
 _MOVE_AWAY: Final = f"""
-insert into leveret_directory as d values (1, %(epoch)s, {sql.LAST_NUMBER}, '{{}}', '', 0, '-infinity')
+insert into leveret_directory as d values (1, %(epoch)s, {sql.CLOSING_NUMBER}, '{{}}', '', 0, '-infinity')
 on conflict (id) do update
 set epoch = excluded.epoch, number = excluded.number, vhosts = array_remove(d.vhosts, %(vhost)s)
 """

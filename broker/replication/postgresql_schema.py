@@ -70,8 +70,8 @@ insert into leveret_directory as d values (1, %s, %s, %s, '', 0, '-infinity') on
 set epoch = excluded.epoch, number = excluded.number, vhosts = excluded.vhosts
 where (d.epoch, d.number) < (excluded.epoch, excluded.number)
 """
-LAST_NUMBER = 2**63 - 1
-"""Number of a description behind which the leader of the epoch publishes nothing more."""
+CLOSING_NUMBER = 2**63 - 1
+"""A description of this number is the last one of its epoch."""
 WANTED = """
 select wanted from leveret_directory d, leveret_lease l where d.wanted_epoch = l.epoch and wanted_until > now()
 """

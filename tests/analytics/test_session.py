@@ -111,7 +111,7 @@ def test_a_name_of_java_is_looked_up_once():
 
 
 def test_a_program_is_compiled_once(spark):
-    """What a query compiles to see that it can be is the program that its tasks run."""
+    """A query compiles a program to see that it can be, and its tasks run that one."""
     metrics = getattr(spark.sparkContext._jvm.org.apache.spark.metrics.source, "CodegenMetrics$")
     counted = getattr(metrics, "MODULE$").METRIC_COMPILATION_TIME()
     before = counted.getCount()

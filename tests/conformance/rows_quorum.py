@@ -306,15 +306,19 @@ def _(s: Session) -> list[bytes | None]:
     return [opened.get(s.q) for _ in range(4)]
 
 
-for _condition in ("if_unused", "if_empty"):
+for _condition in ("if-unused", "if-empty"):
 
-    def _deleted(s: Session, condition: str = _condition) -> int:
-        return int(_quorum(s).call("queue.delete", queue=s.q, **{condition: True}).message_count)
+    def _deleted(s: Session, condition: str = _condition) -> None:
+        _quorum(s).call("queue.delete", queue=s.q, **{condition.replace("-", "_"): True})
 
     case(
-        f"quorum.delete-{_condition.replace('_', '-')}",
-        ok(0),
-        statement=f"a quorum queue is deleted with {_condition.replace('_', '-')}",
+        f"quorum.delete-{_condition}",
+        connection(
+            540,
+            "queue.delete",
+            f"cannot delete queue '{{q}}' in vhost '/'. queue.delete operations with {_condition} flag set are not supported by quorum queues",
+        ),
+        statement=f"a quorum queue is not deleted with {_condition}",
     )(_deleted)
 
 

@@ -36,7 +36,7 @@ class Fronts(Nodes):
 
 
 class Machines(Nodes):
-    """What is done to a node is done to all nodes of a machine at once, and to its front.
+    """Nodes of a machine end and begin at once, and its front with them.
 
     Args:
         home: parent of all data directories.

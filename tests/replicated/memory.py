@@ -199,7 +199,7 @@ class _Change(NamedTuple):
 
 
 class Server:
-    """What the logs of a primary share: the standby gets their commits in order, and all end with it."""
+    """The primary that logs share: the standby gets their commits in order, and all end with it."""
 
     def __init__(self) -> None:
         self.logs: dict[str, MemoryEngine] = {}

@@ -33,7 +33,7 @@ SETTINGS = Settings(
 
 
 class Time:
-    """What happens, in the order of time."""
+    """Events, in the order of time."""
 
     def __init__(self):
         self.now = 0.0

@@ -11,7 +11,7 @@ from processes.running import Running, channel_to, serving
 from leveret.broker.cli import entry
 from leveret.broker.cli.ctl.output import duration, printable, printable_lines
 from leveret.broker.cli.target import table
-from leveret.broker.errors import moment
+from leveret.broker.time_text import moment
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ class Log(Nodes):
         assert not code, text
         return text
 
-    def vhosts(self) -> set[str]:
+    def listed_vhosts(self) -> set[str]:
         return set(self.told("list_vhosts", "name").split()) - {"Listing", "vhosts", "...", "name"}
 
     def to(self, vhost: str) -> BlockingConnection:
@@ -150,7 +150,7 @@ def test_a_virtual_host_goes_with_all_that_it_has(place: Place) -> None:
 
     assert "done, after" in a.told("move_vhost", "orders", "b")
 
-    assert {"a"} == a.vhosts()
+    assert {"a"} == a.listed_vhosts()
     with pytest.raises(ProbableAccessDeniedError, match="530"):
         a.to("orders")
     assert "orders" not in a.told("list_user_permissions", "guest")
@@ -158,7 +158,7 @@ def test_a_virtual_host_goes_with_all_that_it_has(place: Place) -> None:
     with pytest.raises(ProbableAccessDeniedError, match="530"):
         BlockingConnection(where)
     b.start_all()
-    assert {"orders"} == b.vhosts()
+    assert {"orders"} == b.listed_vhosts()
     assert "^q$" in b.told("list_policies", "-p", "orders")
     words = ["held", "list", "later", "-p", "orders", "--data-dir", str(b.home / b.leader())]
     assert "(default)  later" in execute([*command(), *words], env=environment(), timeout=SECONDS).stdout
@@ -186,9 +186,9 @@ def test_a_name_can_be_used_again(place: Place) -> None:
     add(a, "again")
     a.kill(a.leader())
     a.start_all()
-    assert "again" in a.vhosts()
+    assert "again" in a.listed_vhosts()
     a.told("move_vhost", "again", "second")
-    assert "again" not in a.vhosts()
+    assert "again" not in a.listed_vhosts()
 
 
 @pytest.mark.timeout(300)
@@ -379,10 +379,10 @@ def test_a_move_is_made_whole_or_not_at_all(
         raise AssertionError("".join(a.log(name)[-3000:] for name in a.ports)) from None
     wait_until(lambda: place.logs_of(vhost) == [log if is_moved else "a"], 30)
     where = place.log(log) if is_moved else a
-    assert (vhost in a.vhosts()) is not is_moved
-    assert vhost in where.vhosts()
+    assert (vhost in a.listed_vhosts()) is not is_moved
+    assert vhost in where.listed_vhosts()
     with where.to(vhost) as connection:
         sender.check(bodies(connection, "q"))
     if is_moved:
-        assert {vhost} == where.vhosts()
+        assert {vhost} == where.listed_vhosts()
         where.kill_all(wiped=True)

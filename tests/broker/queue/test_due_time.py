@@ -103,7 +103,7 @@ def test_a_malformed_time_is_an_error_that_names_header_and_value(headers, text)
     )
 )
 def test_messages_of_one_run_have_the_times_that_each_has_alone(tables):
-    """What is known from the message before does not change the time of a message."""
+    """The time of a message is its own, whatever is known from the message before."""
     messages = [Message(b"", content_frames(1, 4096, build(0, headers=each), b""), 1) for each in tables]
     assert [next(due_times([each], NOW, BOTH)) for each in messages] == list(due_times(messages, NOW, BOTH))
 

@@ -33,7 +33,7 @@ step = st.one_of(
 
 
 class Model:
-    """What the queue has: for each priority the names of its ready messages with their times, in order."""
+    """Ready messages: for each priority the names of its ready messages with their times, in order."""
 
     def __init__(self, ttl: int | None) -> None:
         self.ttl = ttl

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.errors import moment
+from leveret.broker.time_text import moment
 
 
 @pytest.mark.parametrize(
