@@ -184,12 +184,8 @@ def _offset(field: Field) -> None:
 def _crashing(check: Callable[[Field], None], field: Field) -> None:
     try:
         check(field)
-    except _InvalidArgumentError:
-        if field[0] == "longstr":
-            raise
-        raise AMQPError(
-            ReplyCode.INTERNAL_ERROR
-        ) from None  # as RabbitMQ's channel, which closes its connection
+    except _InvalidArgumentError as error:  # at which RabbitMQ's channel crashes, but for one that is a text
+        raise error if field[0] == "longstr" else AMQPError(ReplyCode.INTERNAL_ERROR) from None
 
 
 def _text(fault: str, is_valid: Callable[[str], bool]) -> _Validator:

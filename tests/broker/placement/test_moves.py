@@ -346,6 +346,7 @@ def test_a_move_is_made_whole_or_not_at_all(
     sender = Sender(a, vhost)
     leader = a.leader()
     wait_until(lambda: len(sender.confirmed) > 20)
+    wait_until(lambda: place.logs_of(vhost) == ["a"])  # the leader looks each half second
     with ExitStack() as ending:
         moving = ending.enter_context(subprocess.Popen(a.words(leader, "move_vhost", vhost, log)))
         ending.callback(moving.kill)
