@@ -250,13 +250,12 @@ def measure(options: argparse.Namespace, folder: Path) -> int:
         most = subject.rss() + MEMORY_ABOVE_IDLE if options.held else MEMORY
         plain = 0.0
         if options.held:
-            few = min(AT_ONCE, options.messages)
-            plain, *_ = uvloop.run(fill(subject, publishing("", PLAIN), few, options.size))
+            plain, *_ = uvloop.run(fill(subject, publishing("", PLAIN), options.messages, options.size))
             report.line("published at without a hold, with confirms", plain, "msg/s")
             uvloop.run(purge(subject.port, PLAIN))
             rest(subject)
             until = time.time() + PENDING_MS[0] / 1000
-            rate, *_ = uvloop.run(fill(subject, frames, few, options.size, until))
+            rate, *_ = uvloop.run(fill(subject, frames, options.messages, options.size, until))
             report.line("published at, due in their order", rate, "msg/s", least=SHARE_OF_PLAIN * plain)
             uvloop.run(purge(subject.port, QUEUE))
             rest(subject)
