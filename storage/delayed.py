@@ -60,7 +60,8 @@ _MARK = 1 << 64 + _LEVEL_BITS  # in the number of a message whose row is in a bu
 _SHIFTS = tuple(range(12, 12 + 2 * (1 << _LEVEL_BITS), 2))
 """Width of the buckets of each level, as a power of two ms: from 4 s to a century."""
 _BUCKETS = 6  # a bucket is at least this power of two narrower than the time until its messages are due
-_LEVELS = tuple(min(max(0, bits - _BUCKETS - 11) // 2, 15) for bits in range(65))  # by bits of the delay
+_LEVELS = tuple(min(max(0, bits - _BUCKETS - _SHIFTS[0] + 1) // 2, len(_SHIFTS) - 1) for bits in range(65))
+"""The level of a message, by the bits of the time (ms) until it is due."""
 _CRC = Struct(">I")
 _APART = b"\xff\xff"  # as no content begins: its second octet is 0 where the first one is no type of a frame
 _REFERENCE = Struct(">2sQI")  # that, and the id and the octets of the content
@@ -104,7 +105,8 @@ def new_row(
 ) -> tuple[Due, bytes, bytes]:
     """Return the place, the key and the value of a message's row, in a bucket, as of `now` (epoch ms).
 
-    `count` (64 bits) grows with each message of a line. The rest is as for `pack_key` and `pack_row`, in one call.
+    `count` (64 bits) grows with each message of a line. The rest is as for `pack_key` and `pack_row`: with 1 KB 0.66 us
+    instead of 0.78 by a call of each.
     """
     level = _LEVELS[(when - now).bit_length()] if when > now else 0
     key = _IN_BUCKET.pack(line, _LEVEL | level, when >> _SHIFTS[level], count, when)

@@ -287,7 +287,7 @@ def count_values(value: bytes) -> int:
 def decode_value(data: bytes, at: int = 0) -> Field:
     """Decode the value whose tag is at `at`; it must be known to be valid."""
     fixed = _FIXED.get(data[at])
-    if fixed is not None:
+    if fixed is not None:  # 0.18 us, and 0.35 by `_value`, which checks the size and the entries
         return fixed[0], fixed[1].unpack_from(data, at + 1)[0]
     return _value(data, at, len(data), 0, [sys.maxsize])[0]
 

@@ -177,7 +177,6 @@ class DueLine:
                 keep(when, now, message.address, message.content)
                 if message.publisher is not None:  # as `not_kept`, which takes a microsecond
                     waits((message.publisher, message.seq_no))
-                    message.publisher = None
                 continue
             if disk is not None and isinstance(message, Persistent):
                 if message.copies > 1 and self._awaits_file(disk, message, when):

@@ -148,7 +148,7 @@ class Hold(DueLine):
 
         The header with the time is changed, too.
         """
-        found = self.window.discard(messages)
+        found, now = self.window.discard(messages), self._context.clock()
         for due in sorted(found):
             self._delete(due)
             old = messages[due]
@@ -157,14 +157,15 @@ class Hold(DueLine):
             if msg_id and message is not old:
                 self._drop(msg_id)
                 msg_id = 0
-            self._keep(to, self._context.clock(), message.address, message.content, msg_id)
+            self._keep(to, now, message.address, message.content, msg_id)
         self._written()
         return found
 
     def take(self, messages: Collection[tuple[int, Message]]) -> None:
         """Hold messages until their times (epoch ms), which another queue holds, or no longer from this commit on."""
+        now = self._context.clock()
         for when, message in messages:
-            self._keep(when, self._context.clock(), message.address, message.content)
+            self._keep(when, now, message.address, message.content)
         if self._queue.ids is not None:
             self._queue.ids.adopt([message for _, message in messages])
         self._written()
