@@ -164,7 +164,7 @@ def is_age(text: str) -> bool:
 
 
 def _filter(field: Field) -> None:
-    if field[0] == "array" and not strings(field):  # RabbitMQ 4.3 ends the connection (541)
+    if field[0] == "array" and not strings(field):
         raise _InvalidArgumentError(f"{{invalid_stream_filter_arg,{{array,{term_text(field)}}}}}")
 
 

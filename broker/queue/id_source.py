@@ -20,7 +20,7 @@ class IdSource:
     def __init__(self, source: str | None) -> None:
         self.source = source
         self._name = (source or "").removeprefix(HEADER) if (source or "").startswith(HEADER) else ""
-        self._octets = self._name.encode("utf-8", "surrogateescape")
+        self._octets = octets(self._name)
 
     def mark(self, key: int, message: Message) -> bytes | None:
         """Return the fingerprint of the id of a message; None if it has none."""

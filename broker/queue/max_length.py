@@ -126,22 +126,19 @@ class MaxLength:
 
     def has_room_for(self, count: int) -> bool:
         """Return whether so many publishes are not refused, whatever becomes of those before them."""
-        if not self.settings.rejects:
-            return True
+        return not self.settings.rejects or (self.max_octets is None and not self._is_too_many(count))
+
+    def _is_too_many(self, count: int) -> bool:
+        """Return whether the queue would have more messages than it may after so many more."""
         queue, length = self._queue, self._most_ready
-        return self.max_octets is None and queue.backing.ready_count + len(queue.inbox) + count <= (
-            length or 0
-        )
+        return length is not None and queue.backing.ready_count + len(queue.inbox) + count > length
 
     def is_full_for(self, message: Message, *, is_running: bool) -> bool:
         """Return whether a publish is to be refused; arrivals are delivered first, unless the queue `is_running`."""
-        queue, length, octets = self._queue, self._most_ready, self.max_octets
-        inbox, backing = queue.inbox, queue.backing
-        if (
-            octets is not None or (length is not None and backing.ready_count + len(inbox) >= length)
-        ) and not is_running:
-            queue.settle()  # some arrivals are delivered directly to consumers
-        if length is not None and backing.ready_count + len(inbox) >= length:
+        octets = self.max_octets
+        if not is_running and (octets is not None or self._is_too_many(1)):
+            self._queue.settle()  # some arrivals are delivered directly to consumers
+        if self._is_too_many(1):
             return True
         return octets is not None and self._with_inbox(message) > octets
 
@@ -155,13 +152,13 @@ class MaxLength:
         Nothing is changed, and arrivals of this turn count as ready, as do `count` messages before it with so many
         `octets`.
         """
-        queue, length, most = self._queue, self._most_ready, self.max_octets
+        most = self.max_octets
         if most is not None and message.body_size > most:
             return TOO_LARGE
-        if length == 0:
+        if self._most_ready == 0:
             return FULL
         if not self.settings.rejects:
             return ""
-        if length is not None and queue.backing.ready_count + len(queue.inbox) + count >= length:
+        if self._is_too_many(count + 1):
             return FULL
         return FULL if most is not None and self._with_inbox(message) + octets > most else ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from leveret.broker.queue.hold import Hold
 from leveret.broker.queue.interfaces import ClientChannel
-from leveret.broker.queue.queue import SMALL
+from leveret.broker.queue.queue import SMALL, Queue
 from leveret.broker.vhost.exchange_ids import ExchangeIds
 from leveret.broker.vhost.publish_route import Route
 from leveret.storage.message import Message, Persistent
@@ -35,12 +35,9 @@ class OnceRoute(Route):
                 taken, refused = ids.sift(messages)
                 for at in refused:
                     _refuse(channel, messages[at], at, copies=queue.durable)
-            queue.inbox += taken
-            queue.touch()
+            _fill(queue, taken, largest)
             if not queue.inbox:
                 queue.inbox_persistent = False
-            if largest > SMALL and largest > queue.largest:
-                queue.largest = largest
         self._published(channel, count)
 
 
@@ -53,10 +50,7 @@ class RejectRoute(Route):
         """Put the next messages of a channel into the inboxes of its queues, but for refused ones; see `Route.put`."""
         for queue in self.queues:
             if queue.has_room_for(len(messages)):
-                queue.inbox += messages
-                queue.touch()
-                if largest > SMALL and largest > queue.largest:
-                    queue.largest = largest
+                _fill(queue, messages, largest)
                 continue
             for at, message in enumerate(messages):
                 if not queue.put(message):
@@ -93,6 +87,14 @@ class HoldRoute(Route):
             self._published(channel, count - len(ready))
             if not queue.inbox:
                 queue.inbox_persistent = False
+
+
+def _fill(queue: Queue, messages: Sequence[Message], largest: int) -> None:
+    """Put messages into the inbox of a queue; see `Route.put`."""
+    queue.inbox += messages
+    queue.touch()
+    if largest > SMALL and largest > queue.largest:
+        queue.largest = largest
 
 
 def _refuse(channel: ClientChannel, message: Message, at: int, *, copies: int) -> None:
