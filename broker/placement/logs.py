@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from leveret.broker.config.values import BrokerAddress, broker_addresses
@@ -17,6 +17,7 @@ log = logging.getLogger("leveret.replication")
 
 READ_SECONDS: Final = 1.0  # interval of reads
 MISS_SECONDS: Final = 0.2  # age from which it is read again for a client of a virtual host that is not in it
+_NOT_ASKED: Final = "the database was not asked yet"
 
 
 class Reader(Protocol):
@@ -45,9 +46,8 @@ class Logs:
         self._by_vhost: dict[bytes, LogFacts] = {}
         self._task: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
-        self.problem = (
-            "the database was not asked yet"  # reason for which it is not known how it is now; '' for none
-        )
+        self.problem = _NOT_ASKED
+        """The reason why the state of now is not known; '' for none."""
         self.is_known = False  # True once the database has answered
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class Logs:
             try:
                 found = await self._reader.read()
             except NoAnswerError as error:
-                if not self.problem or not self.is_known:
+                if self.problem in {"", _NOT_ASKED}:
                     log.warning("the directory of logs cannot be read: %s", error)
                 self.problem = f"the database does not answer: {error}"
                 return
@@ -140,7 +140,7 @@ class Logs:
         roll = self._rolls[facts.name]
         return {each.name for each in roll.others_up(time.monotonic(), proved=proved)}
 
-    def _problems(self) -> Any:
+    def _problems(self) -> Iterator[str]:
         if self.problem:
             yield self.problem
         for each in self._found:
@@ -178,6 +178,4 @@ class Logs:
         except NoAnswerError as error:
             done(f"the database does not answer: {error}")
             return
-        done([
-            {"log": each.log.name, "from": each.log.leader, "to": each.successor} for each in wanted
-        ])  # fmt: skip
+        done([{"log": each.log.name, "from": each.log.leader, "to": each.successor} for each in wanted])

@@ -155,7 +155,7 @@ class PostgreSQLDriver:
                     sql.create_schema(self._log)
                 )  # or another node does at this moment
             await self._connection.execute(sql.use_schema(self._log))
-        if not (await self._row(sql.EXISTS, ("leveret_schema",)))[0]:
+        if not await self._has_table("leveret_schema"):
             # Another node may be making them: the second one waits for the first, and fails then.
             with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
                 async with self._connection.transaction():
@@ -235,8 +235,11 @@ class PostgreSQLDriver:
                     log.error(what, request.move.name, request.move.log, error)  # noqa: TRY400 - of the server
         return answer
 
+    async def _has_table(self, name: str) -> bool:
+        return bool((await self._row(sql.EXISTS, (name,)))[0])
+
     async def _describe(self, request: engine.Describe) -> bool:
-        if not (await self._row(sql.EXISTS, ("leveret_directory",)))[0]:
+        if not await self._has_table("leveret_directory"):
             with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
                 await self._connection.execute(sql.DIRECTORY)
         values = (request.epoch, request.number, list(request.vhosts))
@@ -244,13 +247,13 @@ class PostgreSQLDriver:
         return changed == 1
 
     async def _wanted(self) -> str:
-        if not (await self._row(sql.EXISTS, ("leveret_directory",)))[0]:
+        if not await self._has_table("leveret_directory"):
             return ""
         row = await self._row(sql.WANTED)
         return "" if row is None else str(row[0])
 
     async def _moved(self) -> tuple[engine.Moved, ...]:
-        if not (await self._row(sql.EXISTS, ("leveret_moves",)))[0]:
+        if not await self._has_table("leveret_moves"):
             return ()
         return tuple(engine.Moved(*row) for row in await self._rows(sql.MOVED))
 
@@ -390,7 +393,7 @@ class PostgreSQLDriver:
 
     async def _put(self, request: engine.PutChunk) -> bool:
         name = sql.chunks(request.id)
-        if not request.number and not (await self._row(sql.EXISTS, (name,)))[0]:
+        if not request.number and not await self._has_table(name):
             async with self._connection.transaction():
                 for statement in sql.create_chunks(name):
                     await self._connection.execute(statement)
