@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +18,7 @@ import pika
 from processes.commands import execute
 from processes.postgresql_server import SECONDS
 from processes.running import BROKER, command, environment, free_port
-from processes.short_paths import servers_folder
-from replicated.database import NAMES as SERVERS, POLL, Database
+from replicated.database import NAMES as SERVERS, POLL, Database, database_in_folder
 from replicated.wires import Wires
 
 NAMES = ("n1", "n2", "n3")
@@ -262,28 +262,22 @@ def made_cluster(
         make_nodes: what is called with the arguments of `Nodes`.
 
     """
-    home = servers_folder("leveret-r-")
-    parts: list[Any] = []
-    try:
-        (home / "pg").mkdir()
+    with ExitStack() as ending:
+        home, database = ending.enter_context(
+            database_in_folder("leveret-r-", disk_octets=disk_octets, configuration=configuration)
+        )
         (home / "nodes").mkdir()
-        database = Database(home / "pg", disk_octets=disk_octets, configuration=configuration)
-        parts.append(database)
         wires = None
         urls = dict.fromkeys(NAMES, database.url)
         if wired:
             sockets = [database.socket(name) for name in SERVERS]
             wires = Wires(NAMES, sockets, "user=leveret&target_session_attrs=read-write")
-            parts.append(wires)
+            ending.callback(wires.stop)
             urls = wires.urls
         nodes = make_nodes(home / "nodes", urls, program, settings)
-        parts.append(nodes)
+        ending.callback(nodes.stop)
         nodes.start_all()
         yield Cluster(database, nodes, wires)
-    finally:
-        for part in reversed(parts):
-            part.stop()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import psycopg
 from processes.commands import execute
 from processes.postgresql_server import SECONDS, as_whom, needed_programs
 from processes.running import children
+from processes.short_paths import servers_folder
 
 NAMES = ("s0", "s1", "s2")
 POLL = 0.05
@@ -374,6 +375,21 @@ def may_mount() -> bool:
         return False
     with mounted_for_a_moment() as is_mounted:
         return is_mounted
+
+
+@contextlib.contextmanager
+def database_in_folder(prefix: str, **options: Any) -> Iterator[tuple[Path, Database]]:
+    """Run a database in a new folder, which is removed with what else is in it; `options` as of `Database`."""
+    home = servers_folder(prefix)
+    try:
+        (home / "pg").mkdir()
+        database = Database(home / "pg", **options)
+        try:
+            yield home, database
+        finally:
+            database.stop()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,12 @@
 import base64
 import json
 import os
-import shutil
 import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,9 @@ import pika
 from processes.commands import execute
 from processes.postgresql_server import SECONDS
 from processes.running import command, environment, free_port
-from processes.short_paths import servers_folder
 from processes.waiting import wait_until
 from replicated.cluster import NAMES, Nodes
-from replicated.database import Database
+from replicated.database import database_in_folder
 from replicated.numbered import Publisher
 from samples.certificates import Authority, client_context
 
@@ -117,14 +116,10 @@ def got(port: int, path: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Managed]:
     """Three nodes, one of which leads, and a queue."""
-    home = servers_folder("leveret-c-")
-    parts: list[Any] = []
-    try:
-        (home / "pg").mkdir()
-        database = Database(home / "pg")
-        parts.append(database)
+    with ExitStack() as ending:
+        home, database = ending.enter_context(database_in_folder("leveret-c-"))
         made = Managed(home, database.url)
-        parts.append(made)
+        ending.callback(made.stop)
         for name in made.ports:
             made.start(name)
         _, connection = made.connect()
@@ -133,10 +128,6 @@ def nodes() -> Iterator[Managed]:
         for name in made.ports:
             made.ready(name)
         yield made
-    finally:
-        for part in reversed(parts):
-            part.stop()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.mark.timeout(300)

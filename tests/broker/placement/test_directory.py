@@ -1,6 +1,5 @@
 """Clients find the log of their virtual host, and the node that leads it, by the directory in the database."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,10 +14,9 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError, ConnectionClosedByBroker, ProbableAccessDeniedError
 from processes.commands import execute
 from processes.running import Running, command, environment, serving
-from processes.short_paths import servers_folder
 from processes.waiting import wait_until
 from replicated.cluster import Nodes
-from replicated.database import Database
+from replicated.database import Database, database_in_folder
 
 SECONDS = 60.0
 MACHINES = ("n1", "n2")
@@ -86,12 +84,8 @@ class Place(NamedTuple):
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     """Run a database with four logs, all led by n1, and a broker that is a node of none."""
-    home = servers_folder("leveret-d-")
     with ExitStack() as ending:
-        ending.callback(shutil.rmtree, home, ignore_errors=True)
-        (home / "pg").mkdir()
-        database = Database(home / "pg")
-        ending.callback(database.stop)
+        home, database = ending.enter_context(database_in_folder("leveret-d-"))
         logs = {}
         for name in LOGS:
             log = logs[name] = Log(home, database.url, name)

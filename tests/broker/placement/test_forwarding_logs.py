@@ -1,6 +1,5 @@
 """Virtual hosts placed on logs: two machines, two logs in one database, and a broker on each that forwards clients."""
 
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ from pika.exceptions import AMQPError
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from processes.running import Running, serving
-from processes.short_paths import servers_folder
 from processes.waiting import wait_until
 from replicated.cluster import Nodes
-from replicated.database import Database
+from replicated.database import database_in_folder
 
 MACHINES = ("n1", "n2")
 TAKEOVER_SECONDS = 30.0
@@ -56,12 +54,8 @@ class Machines:
 
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    home = servers_folder("leveret-m-")
     with ExitStack() as ending:
-        ending.callback(shutil.rmtree, home, ignore_errors=True)
-        (home / "pg").mkdir()
-        database = Database(home / "pg")
-        ending.callback(database.stop)
+        home, database = ending.enter_context(database_in_folder("leveret-m-"))
         yield Machines(home, database.url, ending)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -20,10 +19,9 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError, ProbableAccessDeniedError
 from processes.commands import execute
 from processes.running import command, environment, serving
-from processes.short_paths import servers_folder
 from processes.waiting import wait_until
 from replicated.cluster import Nodes
-from replicated.database import Database
+from replicated.database import Database, database_in_folder
 
 SECONDS = 60.0
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
@@ -84,12 +82,8 @@ class Place(NamedTuple):
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     """Run a database, and two nodes of the log `a`, which has a virtual host of that name."""
-    home = servers_folder("leveret-v-")
     with ExitStack() as ending:
-        ending.callback(shutil.rmtree, home, ignore_errors=True)
-        (home / "pg").mkdir()
-        database = Database(home / "pg")
-        ending.callback(database.stop)
+        home, database = ending.enter_context(database_in_folder("leveret-v-"))
         a = Log(home, database.url, "a")
         ending.callback(a.kill_all, wiped=True)
         a.start_all()

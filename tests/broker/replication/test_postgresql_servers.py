@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +9,7 @@ import pytest
 
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 import psycopg
-from processes.short_paths import servers_folder
-from replicated.database import Database
+from replicated.database import Database, database_in_folder
 
 from leveret.broker.replication import postgresql, postgresql_servers
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError, Read, Report, Take, Taken
@@ -61,20 +59,12 @@ def test_sec_51_a_server_that_is_not_verified_is_warned_about(url: str, expected
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     """A former primary that has come back beside the one that was promoted, and is the first in the URL."""
-    home = servers_folder("leveret-h-")
-    made: Any = None
-    try:
-        (home / "pg").mkdir()
-        made = Database(home / "pg")
+    with database_in_folder("leveret-h-") as (_, made):
         asyncio.run(led(made))
         former = made.primary
         made.lose_primary()
         made.start(former)
         yield made
-    finally:
-        if made is not None:
-            made.stop()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 async def led(database: Database) -> None:
