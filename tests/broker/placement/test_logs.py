@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from leveret.broker.placement.logs import Logs
 from leveret.broker.replication.directory import LogFacts
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError
@@ -78,6 +80,17 @@ async def test_clients_of_unknown_virtual_hosts_share_a_read() -> None:
     await asyncio.gather(*(logs.addresses(f"no{at}") for at in range(100)))
 
     assert 1 == database.reads
+
+
+async def test_a_database_that_is_away_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also before its first answer; and once more after an answer."""
+    database = Database(log("a", "n1", b"x"))
+    logs = Logs(database, is_tls=False)
+    for expected, is_away in ((1, True), (1, True), (1, False), (2, True), (2, True)):
+        database.is_away = is_away
+        await asyncio.sleep(0.25)
+        await addresses(logs, "no")
+        assert expected == caplog.text.count("cannot be read")
 
 
 async def test_a_name_in_two_logs_is_reported() -> None:
