@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from leveret.broker.replication.engine import Member
+from leveret.broker.replication.engine import Led, Member
 
 
 class LogFacts(NamedTuple):
@@ -36,6 +36,23 @@ def balanced(logs: Collection[LogFacts], up: Mapping[str, Collection[str]]) -> l
         name, successor = step
         led[name] = found[name] = successor
     return [Handover(by_name[name], node) for name, node in found.items() if node != by_name[name].leader]
+
+
+def turn(logs: Collection[Led], former: str, nodes: Collection[str]) -> list[str]:
+    """Return the nodes in the order in which they should take a log over, from which `former` has gone.
+
+    All logs that `former` led are given away in thought, one after the other, each to the node that leads the fewest:
+    so they go to different nodes, although each is taken by itself. `logs` has all of the database, this one, too.
+    """
+    counts = Counter(each.leader for each in logs)
+    order = sorted(nodes)
+    for each in sorted(logs):
+        if each.leader in {"", former}:
+            order.sort(key=lambda node: (node == former, counts[node], node))
+            if each.is_here:
+                break
+            counts[order[0]] += 1
+    return order
 
 
 def _step(led: Mapping[str, str], up: Mapping[str, Collection[str]]) -> tuple[str, str] | None:

@@ -106,6 +106,14 @@ class Moved(NamedTuple):
     is_here: bool  # True in the new log, which has nothing else of that epoch and earlier ones
 
 
+class Led(NamedTuple):
+    """One of the logs of a database."""
+
+    log: str
+    leader: str  # name of the node that has the lease, or had it last; '' once it is given back
+    is_here: bool  # True for the log that was asked
+
+
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +281,7 @@ class Members(NamedTuple):
     members: tuple[Member, ...]
     moved: tuple[Moved, ...] = ()
     wanted: str = ""  # name of the node to which an operator wants the leader of this epoch to hand over
+    logs: tuple[Led, ...] = ()  # of the database; empty for a log that is alone
 
 
 class Kept(NamedTuple):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from leveret.broker.replication import engine, snapshots
 from leveret.broker.replication.chain import BadEntryError, Batch
+from leveret.broker.replication.directory import turn
 from leveret.broker.replication.follower import Fit, Follower, Lag
 from leveret.broker.replication.leader import Leader
 from leveret.broker.replication.settings import Settings
@@ -190,6 +191,7 @@ class Node:
         """Indexes up to which the log was settled at the last reports of this node, while it leads."""
         self._to_forget: list[str] = []  # names of the members to remove
         self.moved: tuple[engine.Moved, ...] = ()
+        self._logs: tuple[engine.Led, ...] = ()  # as they were when the lease was last seen to move
         self.list_vhosts: Callable[[], tuple[bytes, ...]] | None = None
         """Returns the names of the virtual hosts, which a node that leads publishes whenever they have changed."""
         self._described: tuple[bytes, ...] | None = None  # as published
@@ -357,11 +359,18 @@ class Node:
         leader = self.leader
         if leader is not None:
             return leader.next(now)
-        if not self.is_caught_up() or not self.candidate.is_due(now) or self.is_refused(now):
+        if not self.is_caught_up() or not self._is_due(now) or self.is_refused(now):
             return None
         self.role = Role.TAKING
         self._take_asked = now
         return self.candidate.take(self._make_id(), self.address)
+
+    def _is_due(self, now: float) -> bool:
+        candidate = self.candidate
+        if not self._logs or not candidate.is_due(now):
+            return candidate.is_due(now)
+        up = [self.name, *(each.name for each in self.roll.others_up(now))]
+        return candidate.is_due(now, turn(self._logs, candidate.former, up))
 
     def _take_answered(self, answer: engine.Answer, now: float) -> None:
         if isinstance(answer, engine.Taken):
@@ -532,16 +541,8 @@ class Node:
         match answer:
             case engine.Found():
                 self._found(request, answer, now)
-            case engine.Members(members, moved, wanted):
-                self.moved = moved
-                if wanted and self.role is Role.LEADING:
-                    self.events.append(Wanted(wanted))
-                self.roll.note(members, now)
-                if self.leader is not None:
-                    self._ends.append(self.leader.settled)
-                if isinstance(request, engine.Forget):
-                    self._to_forget.remove(request.name)
-                    self.events.append(Forgotten(request.name))
+            case engine.Members():
+                self._members_read(request, answer, now)
             case engine.Known(snapshot):
                 self._known(snapshot, now)
             case engine.Kept(kept):
@@ -552,6 +553,19 @@ class Node:
                 self._chunk_read(data)
             case _:
                 pass
+
+    def _members_read(self, request: engine.Request | None, found: engine.Members, now: float) -> None:
+        self.moved = found.moved
+        if self.candidate.may_be_held(now):  # later, others may have taken what the same node led
+            self._logs = found.logs
+        if found.wanted and self.role is Role.LEADING:
+            self.events.append(Wanted(found.wanted))
+        self.roll.note(found.members, now)
+        if self.leader is not None:
+            self._ends.append(self.leader.settled)
+        if isinstance(request, engine.Forget):
+            self._to_forget.remove(request.name)
+            self.events.append(Forgotten(request.name))
 
     def _found(self, request: engine.Request | None, found: engine.Found, now: float) -> None:
         if found.timeline < self._timeline:  # of a server that another one has replaced

@@ -362,7 +362,14 @@ class PostgreSQLDriver:
             ),
             await self._moved(),
             await self._wanted(),
+            await self._logs() if self._log else (),
         )
+
+    async def _logs(self) -> tuple[engine.Led, ...]:
+        found = await self._rows(sql.LOGS, ("leveret_lease",))
+        queries = (sql.LED.format(at, quoted) for at, (_, quoted, _) in enumerate(found))
+        leaders = dict(await self._rows(" union all ".join(queries)))
+        return tuple(engine.Led(name, leaders[at], is_here) for at, (name, _, is_here) in enumerate(found))
 
     async def _others(self, request: engine.Request) -> engine.Answer:
         match request:

@@ -17,10 +17,6 @@ from leveret.broker.replication.postgresql_servers import Servers
 
 ANSWER_SECONDS: Final = 5.0
 HANDOVER_SECONDS: Final = 30  # time for which a leader obeys a wish, as long as it is that of the same epoch
-_LOGS: Final = """
-select nspname, quote_ident(nspname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where relname = 'leveret_directory' and pg_get_userbyid(relowner) = current_user order by nspname
-"""
 _LOG: Final = """
 select epoch, case when holder = '' then '' else name end,
     coalesce((select vhosts from {0}.leveret_directory), '{{}}') from {0}.leveret_lease
@@ -76,7 +72,7 @@ class LogReader:
         execute = self._connection.execute
         await execute("begin isolation level repeatable read read only")
         found = []
-        for name, quoted in await (await execute(_LOGS)).fetchall():
+        for name, quoted, _ in await (await execute(sql.LOGS, ("leveret_directory",))).fetchall():
             epoch, leader, vhosts = await (await execute(_LOG.format(quoted))).fetchone()
             rows = await (await execute(_MEMBERS.format(quoted))).fetchall()
             members = tuple(

@@ -76,6 +76,14 @@ WANTED = """
 select wanted from leveret_directory d, leveret_lease l where d.wanted_epoch = l.epoch and wanted_until > now()
 """
 
+LOGS = """
+select nspname, quote_ident(nspname), nspname = current_schema() from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+where relname = %s and pg_get_userbyid(relowner) = current_user order by nspname
+"""
+"""The schemas of logs, which have a table of this name."""
+LED = "select {}, case when holder = '' then '' else name end from {}.leveret_lease"
+
 SEE = f"select {LEASE} from leveret_lease"
 TAKE = f"""
 update leveret_lease set epoch = epoch + 1, holder = %s, counter = counter + 1, name = %s, address = %s

@@ -13,6 +13,10 @@ class Settings(NamedTuple):
     """Age of the last renewal from which a leader answers nothing more. Far enough below `expiry` for clocks that
     differ by 1 %: the leader counts from before its request, a candidate from after it saw the result."""
     expiry: float = 5.0  # time without any change of the lease after which a candidate takes it
+    turn: float = 0.6
+    """Time for which a candidate leaves a lease to each node that leads fewer logs: more than such candidates differ,
+    as each ticks, and polls, by its own clock."""
+    latest_turn: int = 3  # number of nodes to which a candidate leaves a lease at most
     loop_stall: float = 1.0  # pause of the event loop after which no renewal follows
     stall_timeout: float = 10.0  # duration of an apply after which a leader hands over
     poll: float = 0.2  # interval of a waiting node's reads when there is nothing to read for a while

@@ -1,5 +1,7 @@
 """Takeover: a waiting node watches the lease by its own clock, and says when and how it takes it."""
 
+from collections.abc import Sequence
+
 from leveret.broker.replication.engine import Lease, Member, Position, Proof, Take
 from leveret.broker.replication.settings import Settings
 
@@ -18,6 +20,7 @@ class Candidate:
         self._has_moved = False
         """True if the last change was one that a holder makes; not the first sight, or a database that was replaced."""
         self._stands_back = float("-inf")
+        self.former = ""  # name of the node that had the lease last
 
     def watch(self, lease: Lease, now: float) -> None:
         """Take the lease as it was read; the time begins again whenever it has moved."""
@@ -28,17 +31,28 @@ class Candidate:
             self._since = now
             self._has_moved = seen is not None and (lease.epoch, lease.counter) > (seen.epoch, seen.counter)
         self.seen = lease
+        self.former = lease.name if lease.holder else self.former
 
-    def is_due(self, now: float) -> bool:
-        """Return whether the lease may be taken as it was seen: expired, or given back to this node or to any."""
+    def is_due(self, now: float, order: Sequence[str] = ()) -> bool:
+        """Return whether the lease may be taken as it was seen: expired, or given back to this node or to any.
+
+        In both cases it is left for a while to the nodes that are in front of this one in `order`.
+        """
         if self.seen is None:
             return False
-        if now - self._since >= self._settings.expiry:
+        settings, seen, since = self._settings, self.seen, now - self._since
+        place = order.index(self._name) if self._name in order else 0
+        wait = settings.turn * min(place, settings.latest_turn)
+        if since >= settings.expiry + wait:
             return True
-        seen = self.seen
         if not seen.epoch or seen.holder or now < self._stands_back:
             return False
-        return seen.name in {"", self._name}
+        return seen.name == self._name or (not seen.name and since >= wait)
+
+    def may_be_held(self, now: float) -> bool:
+        """Return whether a node may hold the lease, for all that this one has seen, or none has led yet."""
+        seen = self.seen
+        return seen is None or not seen.epoch or now - self._since < self._settings.freshness
 
     def take(self, holder: bytes, address: str) -> Take | None:
         """Return the request that takes the lease as it was seen; `holder` is a random id, `address` the node's."""

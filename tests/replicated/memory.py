@@ -222,6 +222,14 @@ class Server:
                     self.logs[log].timeline = engine.timeline
                     self.logs[log].source = engine
 
+    def led(self, here: "MemoryEngine") -> tuple[protocol.Led, ...]:
+        """Return who leads each log."""
+        leases = ((each, name, each.visible.lease) for name, each in sorted(self.logs.items()))
+        return tuple(
+            protocol.Led(name, lease.name if lease.holder else "", each is here)
+            for each, name, lease in leases
+        )
+
     def is_taken(self, log: str) -> bool:
         """Return whether there is, or may be, a log of a name."""
         changes = (change for engine in self.logs.values() for change in engine.ahead)
@@ -255,6 +263,7 @@ class MemoryEngine:
         self.standby = self.visible
         self.server = server or Server()
         self.server.logs[log] = self
+        self.log = log
         self.source: MemoryEngine | None = None
         """The log of which this one was made as a copy."""
         self._change: _Change | None = None
@@ -312,7 +321,7 @@ class MemoryEngine:
             case protocol.Trim():
                 return database.trim(request)
             case protocol.Report(member):
-                return database.report(member)
+                return database.report(member)._replace(logs=self.server.led(self) if self.log else ())
             case protocol.Forget(name):
                 return database.forget(name)
             case protocol.PutChunk(id_, number, data):

@@ -12,41 +12,13 @@ import pytest
 pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError, ConnectionClosedByBroker, ProbableAccessDeniedError
-from processes.commands import execute
-from processes.running import Running, command, environment, serving
+from processes.running import Running, serving
 from processes.waiting import wait_until
-from replicated.cluster import Nodes
 from replicated.database import Database, database_in_folder
+from replicated.placed import SECONDS, Log, told
 
-SECONDS = 60.0
 MACHINES = ("n1", "n2")
 LOGS = ("a", "b", "c", "d")
-
-
-class Log(Nodes):
-    """A log, with a virtual host of its name."""
-
-    def __init__(self, home: Path, url: str, log: str, vhost: str = "") -> None:
-        self.name, self.url = log, url
-        folder = home / log
-        folder.mkdir()
-        settings = {"replication.log": log, "default_vhost": vhost or log}
-        super().__init__(folder, dict.fromkeys(MACHINES, url), settings=settings)
-
-    def start(self, name: str) -> None:
-        self._settings["replication.advertised_address"] = f"127.0.0.1:{self.ports[name]}"
-        super().start(name)
-
-    def told(self, *words: str) -> str:
-        """Run a command at the leader."""
-        return told(self.home / self.leader(), *words)
-
-
-def told(folder: Path, *words: str) -> str:
-    """Run a command that succeeds."""
-    done = execute([*command("ctl", "--data-dir", str(folder)), *words], env=environment(), timeout=SECONDS)
-    assert not done.returncode, done.stdout + done.stderr
-    return done.stdout
 
 
 class Place(NamedTuple):
@@ -88,7 +60,7 @@ def place() -> Iterator[Place]:
         home, database = ending.enter_context(database_in_folder("leveret-d-"))
         logs = {}
         for name in LOGS:
-            log = logs[name] = Log(home, database.url, name)
+            log = logs[name] = Log(home, database.url, name, machines=MACHINES)
             ending.callback(log.kill_all, wiped=False)
             log.start("n1")
         for log in logs.values():
@@ -157,7 +129,7 @@ def test_a_virtual_host_that_is_moved_is_found_in_its_new_log(place: Place) -> N
     ) == [([b"busy"],)]
     with pytest.raises(AMQPError, match="320"):
         place.connect("busy")
-    new = Log(place.home, place.database.url, "e", "busy")
+    new = Log(place.home, place.database.url, "e", "busy", machines=MACHINES)
     place.ending.callback(new.kill_all, wiped=False)
     new.start_all()
     with place.eventually("busy") as connection:

@@ -148,3 +148,15 @@ async def test_a_database_that_is_away_is_an_error(place: Place) -> None:
     with pytest.raises(protocol.NoAnswerError):
         await place.reader.read()
     assert ["one"] == list(await place.logs())
+
+
+async def test_a_node_is_told_who_leads_each_log(place: Place) -> None:
+    """With its reports, also of a log that nobody leads; a node of a log that is alone is told nothing."""
+    one, two = place.engine("one"), place.engine("two")
+    await take(one, name="n1")
+    await ask(two, ME)
+
+    assert (protocol.Led("one", "n1", False), protocol.Led("two", "", True)) == (await ask(two, ME)).logs
+    await ask(one, protocol.Release(1, HOLDER, 0, ""))
+    assert (protocol.Led("one", "", True), protocol.Led("two", "", False)) == (await ask(one, ME)).logs
+    assert () == (await ask(place.engine(""), ME)).logs

@@ -24,7 +24,7 @@ def test_seeds_pass(part):
 
 def test_seeds_of_several_logs_pass():
     """With logs in one database, moves and forwarded clients each virtual host is in one log, and all is as with one."""
-    counts = [walk(seed, Logs) for seed in range(1, 17)]
+    counts = [walk(seed, Logs) for seed in range(1, 21)]
 
     assert sum(each["moved"] for each in counts) > 8
     assert sum(each["forwarded"] for each in counts) > 200
