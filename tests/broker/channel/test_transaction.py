@@ -31,44 +31,6 @@ def fill(client: Client, count: int) -> None:
     client.sent()
 
 
-def test_a_transaction_takes_effect_when_committed(client):
-    """Publishes and settlements wait for `tx.commit`; unroutable messages are returned before commit-ok."""
-    fill(client, 2)
-    client.send(Tx.Select())
-    client.publish("q", b"new")
-    client.publish("nowhere", b"lost", mandatory=True)
-    client.send(make(Basic.Ack, 1, False))
-    client.send(make(Basic.Nack, 2, False, True))
-
-    assert [] == bodies(client)
-    assert ["1 tx.select-ok"] == client.sent()
-    sent = client.ask(Tx.Commit())
-    assert [
-        "1 basic.return reply_code=312 reply_text=NO_ROUTE routing_key=nowhere 'lost'",
-        "1 tx.commit-ok",
-    ] == sent
-    assert [b"b", b"new"] == bodies(client)
-    assert 0 == client.node.vhosts["/"].queues["q"].unacked_count
-    assert ["1 tx.commit-ok"] == client.ask(Tx.Commit())
-    assert [b"b", b"new"] == bodies(client)
-
-
-def test_a_transaction_can_be_rolled_back(client):
-    """After `tx.rollback` nothing is published, and settled deliveries are unacked again, in order."""
-    fill(client, 3)
-    client.send(Tx.Select())
-    client.publish("q", b"new")
-    client.send(make(Basic.Ack, 2, False))
-    client.sent()
-
-    assert ["1 tx.rollback-ok"] == client.ask(Tx.Rollback())
-    assert [] == bodies(client)
-    assert [1, 2, 3] == list(client.connection.channels[1].unacked)
-    client.send(make(Basic.Nack, 3, True, True))
-    client.send(Tx.Commit())
-    assert [b"a", b"b", b"c"] == bodies(client)
-
-
 def test_publishes_of_a_transaction_can_be_limited():
     """The publish beyond the limit closes the channel; a commit makes room for as many again, and acks do not count."""
     client = Client(Node(limits=Limits(transaction_publishes=2)))
@@ -86,12 +48,6 @@ def test_publishes_of_a_transaction_can_be_limited():
     assert "PRECONDITION_FAILED - transaction has reached the maximum of 2 uncommitted publishes" in closed
     assert "class_id=60 method_id=40" in closed
     assert [b"1", b"2"] == bodies(client)
-
-
-@pytest.mark.parametrize("method", [Tx.Commit(), Tx.Rollback()])
-def test_there_must_be_a_transaction(client, method):
-    """Commit and rollback on a plain channel are 406."""
-    assert 'reply_text="PRECONDITION_FAILED - channel is not transactional"' in client.ask(method)[0]
 
 
 # -- in slices ----------------------------------------------------------------------------------------------------------

@@ -8,15 +8,11 @@ from doubles.fakes import Client, Node, hurry, publish_frames, set_policy
 from hypothesis import given, settings, strategies as st
 
 from leveret.broker.amqp.codec import encode_method
-from leveret.broker.amqp.commands import Access, Basic, Channel, Confirm, Connection as Wire, Queue, Tx, make
+from leveret.broker.amqp.commands import Basic, Channel, Confirm, Connection as Wire, Tx, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
-from leveret.broker.amqp.properties import build
-from leveret.broker.auth.users import UserLimits
-from leveret.broker.channel.settings import Compatibility, Limits
+from leveret.broker.channel.settings import Compatibility
 from leveret.broker.config.config import UserConfig
 from leveret.broker.connection.connection import CLOSE_TIMEOUT, FATAL_DELAY, Connection
-
-PUBLISH_BEGUN = encode_method(1, make(Basic.Publish, 0, "", "q", False, False))
 
 
 @pytest.fixture
@@ -32,33 +28,6 @@ def frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> byte
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_soft_error_closes_the_channel(client):
-    """A soft error closes the channel with its reason; frames are ignored until close-ok, then the id can be reused."""
-    close = client.ask(make(Queue.Delete, 0, "amq.missing", False, False, False))
-    assert ["1 queue.delete-ok"] == close
-    sent = client.ask(make(Basic.Get, 0, "missing", False))
-    text = "NOT_FOUND - no queue 'missing' in vhost '/'"
-    assert [f'1 channel.close reply_code=404 reply_text="{text}" class_id=60 method_id=70'] == sent
-    client.publish("q", b"ignored")
-    client.send(make(Basic.Ack, 1, False))
-    client.send(Channel.Open())
-
-    assert [] == client.ask(make(Basic.Get, 0, "q", False))
-    client.send(make(Channel.CloseOk))
-    assert "1 channel.open-ok" in client.ask(Channel.Open())[0]
-    assert ["1 basic.get-empty"] == client.ask(make(Basic.Get, 0, "q", False))
-
-
-def test_closes_may_cross(client):
-    """A client's close that crosses ours is answered, and its close-ok is still awaited."""
-    client.ask(make(Basic.Get, 0, "missing", False))
-
-    assert ["1 channel.close-ok"] == client.ask(make(Channel.Close, 200, "", 0, 0))
-    assert [] == client.ask(Channel.Open())
-    client.send(make(Channel.CloseOk))
-    assert 1 == len(client.ask(Channel.Open()))
 
 
 def test_a_hard_error_closes_the_connection(client):
@@ -134,14 +103,6 @@ def test_a_client_that_is_lost_while_it_is_closed_leaves_nothing(client):
     assert "lost" == client.connection.state
 
 
-def test_a_close_is_answered_while_closing(client):
-    """A client's close that crosses ours gets its close-ok."""
-    client.ask(Channel.Open())
-
-    assert ["0 connection.close-ok"] == client.ask(make(Wire.Close, 200, "", 0, 0), 0)
-    assert "closing" == client.connection.state
-
-
 @pytest.mark.parametrize(
     "octets", [frame(1, 0, b"", b"x"), b"\x01\x00\x00\xff\xff\xff\xff", frame(8, 0, b"")[:-1] + b"x"]
 )
@@ -182,46 +143,6 @@ def test_broken_frames_are_fatal(client, octets, text):
     assert ("closed", FATAL_DELAY) == (client.connection.state, client.driver.closed)
 
 
-@pytest.mark.parametrize(
-    ("octets", "code", "text"),
-    [
-        (frame(5, 1, b""), 501, "FRAME_ERROR - type 5, all octets = <<>>: unknown_frame"),
-        (frame(8, 1, b""), 505, "UNEXPECTED_FRAME - type 8, all octets = <<>>"),
-        (frame(1, 1, b"\x00\x3c\x00\x01"), 503, "COMMAND_INVALID - unimplemented method"),
-        (frame(1, 1, b"\x00\x3c\x00\x46\x00"), 501, "FRAME_ERROR - cannot decode <<0>>"),
-        (frame(1, 0, b"\x00\x0a\x00\x32\x00"), 541, "INTERNAL_ERROR"),
-        (frame(2, 1, bytes(14)), 505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead"),
-        (frame(3, 1, b"x"), 505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead"),
-        (frame(3, 9, b"x"), 504, "CHANNEL_ERROR - expected 'channel.open'"),
-        (frame(3, 0, b"x"), 505, 'UNEXPECTED_FRAME - type 3, all octets = <<"x">>'),
-        (encode_method(9, make(Basic.Ack, 1, False)), 504, "CHANNEL_ERROR - expected 'channel.open'"),
-        (publish_frames("q", channel=9), 504, "CHANNEL_ERROR - expected 'channel.open'"),
-        (encode_method(0, make(Basic.Ack, 1, False)), 504, "CHANNEL_ERROR - unexpected method in connection state"),
-        (encode_method(1, make(Channel.OpenOk, "0")), 503, "COMMAND_INVALID - unimplemented method"),
-        (PUBLISH_BEGUN + frame(2, 1, b"\x00\x3c"), 541, "INTERNAL_ERROR"),
-        (PUBLISH_BEGUN + frame(2, 1, build(0)[:12] + b"\x00\x01"), 541, "INTERNAL_ERROR"),
-        (PUBLISH_BEGUN + frame(2, 1, b"\x00\x32" + build(0)[2:]), 505, "expected content header for class 60, got one for"),
-        (PUBLISH_BEGUN + frame(2, 1, build(1 << 30)), 501, "exceeds maximum allowed size 536870912"),
-        (PUBLISH_BEGUN + frame(2, 1, build(3)) + frame(3, 1, b"four"), 501, "content body frame exceeds remaining"),
-        (PUBLISH_BEGUN + frame(2, 1, build(3)) + PUBLISH_BEGUN, 505, "expected content body, got non content body frame"),
-        (PUBLISH_BEGUN + encode_method(1, Channel.Open()), 505, "expected content header for class 60, got non content"),
-        (frame(1, 1, b"\x00\x3c\x00\x28\x00"), 501, "FRAME_ERROR - cannot decode <<0>>"),
-        (encode_method(1, make(Basic.Publish, 0, "", "q", False, True)) + frame(2, 1, build(0)), 540, "immediate=true"),
-        (PUBLISH_BEGUN + publish_frames("q"), 505, "UNEXPECTED_FRAME - expected content header for class 60"),
-        (encode_method(1, make(Basic.Qos, 7, 0, False)), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (7)"),
-        (encode_method(1, make(Channel.Flow, False)), 540, "NOT_IMPLEMENTED - active=false"),
-    ],
-)  # fmt: skip
-def test_hard_errors_in_rabbitmqs_words(client, octets, code, text):
-    """A client error is answered with RabbitMQ's code and text."""
-    client.sent()
-    client.receive(octets)
-    (sent,) = client.sent()
-
-    assert f"0 connection.close reply_code={code} reply_text=" in sent
-    assert text in sent
-
-
 def test_a_bug_of_ours_is_an_internal_error(client, monkeypatch):
     """An unexpected exception closes the connection with 541 and nothing else, and is logged."""
     monkeypatch.setattr(client.node.vhosts["/"], "queue", lambda *_: 1 // 0)
@@ -229,61 +150,6 @@ def test_a_bug_of_ours_is_an_internal_error(client, monkeypatch):
     assert ["0 connection.close reply_code=541 reply_text=INTERNAL_ERROR"] == client.ask(
         make(Basic.Get, 0, "q", False)
     )[-1:]
-
-
-# -- channels and limits ----------------------------------------------------------------------------------------------
-
-
-def test_channel_max_is_a_number_of_channels(client):
-    """One channel more than negotiated is 530."""
-    client.connection.channel_max = 2
-    client.send(Channel.Open(), 2)
-
-    assert (
-        "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
-        in (client.ask(Channel.Open(), 3)[-1])
-    )
-
-
-def test_users_and_nodes_may_limit_channels():
-    """Channel limits of a user and of the node count all connections; a closed channel makes room."""
-    node = Node(limits=Limits(user_limits={"guest": UserLimits(max_channels=2)}))
-    first = Client(node)
-    second = Client(node, port=50001)
-
-    assert "maximum allowed user limit of 2" in second.ask(Channel.Open(), 2)[0]
-    second.connection.lost()
-    assert 1 == len(first.ask(Channel.Open(), 2))
-    small = Client(Node(limits=Limits(channel_max_per_node=1)))
-    assert "has reached the maximum allowed limit of 1" in small.ask(Channel.Open(), 2)[0]
-
-
-def test_transient_queues_can_be_denied():
-    """A queue that is neither durable nor exclusive is 541 under RabbitMQ 4's rule."""
-    client = Client(Node(compatibility=Compatibility(transient_nonexcl_queues="denied")))
-
-    assert ["1 queue.declare-ok queue=a"] == client.declare("a", durable=True)
-    assert ["1 queue.declare-ok queue=b"] == client.declare("b", exclusive=True)
-    assert "541" in client.declare("c")[0]
-
-
-@pytest.mark.parametrize(("replies", "is_returned"), [("returned", True), ("routed", False)])
-def test_mandatory_replies_to_one_who_has_gone(replies, is_returned):
-    """A mandatory reply to an address that is no longer in use is returned, or counts as routed as in RabbitMQ 4.2."""
-    client = Client(Node(compatibility=Compatibility(mandatory_replies=replies)))
-    client.publish("amq.rabbitmq.reply-to.g1hkAA==.a2V5", b"late", mandatory=True)
-    assert is_returned == any("basic.return" in sent for sent in client.sent())
-    client.publish("amq.rabbitmq.reply-to.key", b"no address", mandatory=True)
-    assert any("basic.return" in sent for sent in client.sent())
-
-
-def test_what_old_clients_ask(client):
-    """`access.request` gets ticket 1, `channel.flow` its echo, and `connection.update-secret` is accepted."""
-    client.sent()
-
-    assert ["1 access.request-ok ticket=1"] == client.ask(Access.Request())
-    assert ["1 channel.flow-ok active"] == client.ask(make(Channel.Flow, True))
-    assert ["0 connection.update-secret-ok"] == client.ask(make(Wire.UpdateSecret, "new", "why"), 0)
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------
@@ -401,21 +267,6 @@ def test_a_shutdown_is_reported():
     assert [] == client.sent()
 
 
-def test_others_get_what_a_lost_consumer_had():
-    """Unacked messages of a lost connection go to the remaining consumer at once, marked redelivered."""
-    node = Node()
-    client, other = Client(node), Client(node, port=50001)
-    client.declare("q")
-    client.consume("q")
-    client.publish("q", b"a")
-    other.consume("q", "other")
-    other.sent()
-    client.connection.lost()
-    node.finish_turn()
-
-    assert ["1 basic.deliver consumer_tag=other delivery_tag=1 redelivered routing_key=q 'a'"] == other.sent()
-
-
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
@@ -462,25 +313,6 @@ def test_silence_is_longer_while_nothing_is_read(is_heard, ticks):
     assert (ticks or 20) == silent
 
 
-@settings(max_examples=50)
-@given(lateness=st.lists(st.floats(0, 0.2), min_size=12, max_size=12), share=st.floats(0.01, 1))
-def test_silence_ends_between_two_and_three_intervals(lateness, share):
-    """A silent client is cut between two and three intervals after its last octet, however late each tick is."""
-    client = Client(heartbeat=1)
-    now = 1000.5 + lateness[0]
-    due = client.connection.tick(now)
-    heard = now + share * (due + lateness[1] - now)
-    client.receive(HEARTBEAT)
-    for late in lateness[1:]:
-        now = due + late
-        due = client.connection.tick(now)
-        if due is None:
-            break
-
-    assert due is None
-    assert 2 <= now - heard <= 3
-
-
 def test_only_reads_of_nothing_else_count_as_heartbeats():
     """A client that sends a heartbeat with each publish, or two at once, is a busy one."""
     client = Client()
@@ -491,17 +323,6 @@ def test_only_reads_of_nothing_else_count_as_heartbeats():
     assert 0 == client.node.turn.heartbeats
     client.receive(HEARTBEAT)
     assert 1 == client.node.turn.heartbeats
-
-
-def test_frames_do_not_put_off_heartbeats():
-    """A heartbeat is sent at each half interval, although other frames were sent since the last one."""
-    client = Client(heartbeat=10)
-    for number in range(5):
-        client.declare("q")
-        assert 2005.0 + 5 * number == client.connection.tick(2000.0 + 5 * number)
-        client.node.finish_turn()
-
-        assert ["0 heartbeat"] == client.sent()
 
 
 def test_without_heartbeats_nothing_is_due():
@@ -574,28 +395,6 @@ def test_a_channel_is_closed_when_acks_do_not_come(mode, capable):
     assert "1 channel.close" not in client.ask(Channel.CloseOk())
 
 
-@pytest.mark.parametrize(
-    ("queue", "consumer", "timeout"),
-    [(None, None, 60_000), (9000, None, 9000), (9000, 5000, 5000), (5000, 9000, 9000), (0, 7000, 7000)],
-)
-def test_the_nearest_timeout_counts(queue, consumer, timeout):
-    """A consumer's own timeout takes precedence over its queue's, and that over the broker's."""
-
-    def arguments(value):
-        return {} if value is None else {"x-consumer-timeout": ("signedint", value)}
-
-    client = Client(
-        Node(consumer_timeout=60.0, compatibility=Compatibility(consumer_timeout="closes-channel"))
-    )
-    client.declare("q", arguments=arguments(queue))
-    client.consume("q", arguments=arguments(consumer))
-    client.publish("q")
-    client.sent()
-
-    assert [] == wait(client, timeout // 1000)
-    assert [overdue(timeout)] == wait(client, 3)
-
-
 @pytest.mark.parametrize(("queue", "consumer"), [(None, 0), (0, None), (5000, 0)])
 def test_there_may_be_no_timeout(queue, consumer):
     """A timeout of 0 disables it, as an argument of the queue or of the consumer."""
@@ -618,16 +417,6 @@ def test_a_policy_holds_for_what_was_delivered_before(client):
 
     assert [] == wait(client, 4)
     assert [CANCEL] == wait(client, 4)
-
-
-def test_what_was_got_must_be_acked_in_time_too():
-    """The timeout applies to basic.get, also when set by the queue's argument."""
-    client = Client()
-    client.declare("q", arguments={"x-consumer-timeout": ("signedint", 5000)})
-    client.publish("q")
-    client.ask(make(Basic.Get, 0, "q", False))
-
-    assert [overdue(5000)] == wait(client, 9)
 
 
 def test_a_channel_that_waits_for_the_disk_is_not_closed_meanwhile(client):
@@ -672,24 +461,6 @@ def test_publishers_wait_while_memory_is_short(client):
     assert (["0 connection.unblocked"], True) == (client.sent(), client.driver.reading)
     client.connection.unblock()
     assert [] == client.sent()
-
-
-@pytest.mark.parametrize(("body", "at_once"), [(b"four", 0), (b"", 1)])
-def test_nothing_behind_a_content_header_is_carried_out_during_an_alarm(body, at_once, client):
-    """The first content header of a read blocks, and the rest of the same read is carried out after the alarm."""
-    node = client.node
-    queue = node.vhosts["/"].queues["q"]
-    node.set_alarm("low on memory")
-    client.receive(publish_frames("q", body) * 3 + encode_method(1, make(Queue.Purge, 0, "q", False)))
-
-    assert at_once == queue.ready_count
-    assert ['0 connection.blocked reason="low on memory"'] == client.sent()[-1:]
-    client.receive(b"")  # as when something else ends for which it was not read
-    assert at_once == queue.ready_count
-    node.set_alarm("")
-    node.finish_turn()
-    node.clock.run()
-    assert ["0 connection.unblocked", "1 queue.purge-ok message_count=3"] == client.sent()
 
 
 def test_an_alarm_that_comes_again_blocks_again(client):
@@ -778,22 +549,6 @@ def test_who_consumes_is_known(client):
     assert client.connection.consumes
     client.send(make(Basic.Ack, 1, False))
     assert not client.connection.consumes
-
-
-def test_users_are_looked_at_again(client):
-    """A permission granted or revoked later applies to the next method."""
-    user = UserConfig("me", "me", (), {"/": ("", "", "")})
-    node = Node(users=(user,))
-    mine = Client(node, user="me")
-    assert (
-        "ACCESS_REFUSED - configure access to queue 'q' in vhost '/' refused for user 'me'"
-        in mine.declare("q")[0]
-    )
-    node.users.set_permissions("me", "/", ".*", ".*", ".*")
-    mine.send(make(Channel.CloseOk))
-    mine.send(Channel.Open())
-
-    assert ["1 queue.declare-ok queue=q"] == mine.declare("q")[-1:]
 
 
 # -- conservation -----------------------------------------------------------------------------------------------------

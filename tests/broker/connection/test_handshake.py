@@ -11,13 +11,10 @@ from leveret.broker.amqp.codec import encode_method
 from leveret.broker.amqp.commands import Channel, Connection as Wire, make
 from leveret.broker.amqp.fastpath import HEARTBEAT
 from leveret.broker.amqp.tables import Table
-from leveret.broker.auth.users import UserLimits, VHostLimits
-from leveret.broker.channel.settings import Compatibility, Limits
-from leveret.broker.config.config import UserConfig
+from leveret.broker.channel.settings import Compatibility
 from leveret.broker.connection.handshake import PROTOCOL_HEADER
 
 DELAY = 3.0
-POLITE: Table = {"capabilities": ("table", {"authentication_failure_close": ("bool", True)})}
 
 
 def start_ok(user: str = "guest", password: str = "guest", properties: Table | None = None) -> Any:
@@ -85,42 +82,7 @@ def test_the_split_of_a_handshake_does_not_matter(cuts):
     assert ["connection.start", "connection.tune", "connection.open-ok", "channel.open-ok"] == names
 
 
-@pytest.mark.parametrize(
-    "octets", [b"GET / HTTP/1.1\r\n", b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", b"X"]
-)
-def test_other_protocols_are_shown_ours(octets):
-    """Anything but our protocol header is answered with it, and the socket closes (spec 4.2.2)."""
-    client = Client(connect=False)
-    client.receive(octets)
-
-    assert (PROTOCOL_HEADER, 0.0) == (bytes(client.driver.octets), client.driver.closed)
-
-
-@pytest.mark.parametrize("octets", [b"AMQP\x01\x01\x00\x09", b"AMQP\x01\x01\x09\x01"])
-def test_older_headers_are_welcome(octets):
-    """The headers of 0-8 and 0-9 clients are accepted, as by RabbitMQ."""
-    client = Client(connect=False)
-    client.receive(octets)
-
-    assert "0 connection.start" in client.sent()[0]
-
-
 # -- login ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_refused_login_is_silent():
-    """A failed login without the capability is closed in silence, after a delay that makes guessing slow."""
-    assert_silent(*talk(None, start_ok(password="wrong")))
-    assert_silent(*talk(None, start_ok(user="nobody")))
-
-
-def test_a_refused_login_is_reported_to_the_client():
-    """With the capability `authentication_failure_close` a failed login is answered with 403 before the delay."""
-    client, sent = talk(None, start_ok(password="wrong", properties=POLITE))
-
-    assert "0 connection.close reply_code=403" in sent[0]
-    assert "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN" in sent[0]
-    assert DELAY == client.driver.closed
 
 
 def test_nobody_is_anonymous_by_default():
@@ -145,36 +107,6 @@ def test_anonymous_logins_may_need_the_users_password(password: str, state: str)
     client, _ = talk(node, make(Wire.StartOk, {}, "ANONYMOUS", "", "en_US"))
 
     assert state == client.connection.state
-
-
-def test_guest_comes_from_here_only():
-    """A loopback user is refused from other addresses."""
-    client = Client(connect=False)
-    client.connection.peer = ("192.0.2.1", 50000)
-    client.receive(PROTOCOL_HEADER)
-    client.sent()
-    client.send(start_ok(), 0)
-
-    assert_silent(client, client.sent())
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        make(Wire.StartOk, {}, "EXTERNAL", "", "en_US"),
-        make(Wire.StartOk, {}, "PLAIN", "guest", "en_US"),
-        make(Wire.StartOk, {}, "RABBIT-CR-DEMO", "guest", "en_US"),
-        tune_ok(),
-        open_(),
-        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x0b\xce",
-        b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x0b\x00",
-        b"\x02\x00\x00\x00\x00\x00\x00\xce",
-        b"\x01\x00\x01\x00\x00\x00\x00\xce",
-    ],
-)
-def test_mistakes_before_the_login_are_silent(method):
-    """A mistake before the login is answered with silence."""
-    assert_silent(*talk(None, method))
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -214,17 +146,6 @@ def test_a_handshake_has_a_deadline():
 # -- tune -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "method",
-    [tune_ok(frame_max=4095), tune_ok(frame_max=131073), tune_ok(frame_max=0), tune_ok(2048), tune_ok(0)],
-)
-def test_what_was_not_offered_cannot_be_negotiated(method):
-    """A tune-ok above the offer, without a limit that was offered, or with tiny frames ends the handshake silently."""
-    client, sent = talk(None, start_ok(), method)
-
-    assert_silent(client, sent[1:])
-
-
 def test_without_limits_everything_is_allowed():
     """A node without limits accepts 0, no limit."""
     node = Node(frame_max=0, channel_max=0, heartbeat=0, compatibility=Compatibility(frame_min=4096))
@@ -235,79 +156,6 @@ def test_without_limits_everything_is_allowed():
 
 
 # -- open -------------------------------------------------------------------------------------------------------------
-
-
-def refused(node: Node | None, user: str = "guest", vhost: str = "/") -> str:
-    """Open the vhost and return the answer, which must be a refusal."""
-    client, sent = talk(node, start_ok(user, user), tune_ok(), open_(vhost))
-
-    assert "closing" == client.connection.state
-    assert client.connection not in client.node.clients.connections
-    return sent[-1]
-
-
-def test_a_vhost_must_exist():
-    """An unknown vhost is 530."""
-    assert (
-        '0 connection.close reply_code=530 reply_text="NOT_ALLOWED - vhost none not found" class_id=10 method_id=40'
-        == refused(None, vhost="none")
-    )
-
-
-def test_a_vhost_must_be_open_to_the_user():
-    """A user without permissions in the vhost is refused."""
-    node = Node(users=(UserConfig("me", "me"),))
-
-    assert "NOT_ALLOWED - access to vhost '/' refused for user 'me'" in refused(node, "me")
-
-
-@pytest.mark.parametrize(
-    ("settings_of", "text"),
-    [
-        (
-            {"limits": Limits(connection_max=1)},
-            "NOT_ALLOWED - connection refused: node connection limit (1) is reached",
-        ),
-        (
-            {"limits": Limits(vhost_limits={"/": VHostLimits(max_connections=1)})},
-            "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (1) is reached",
-        ),
-        (
-            {"limits": Limits(user_limits={"guest": UserLimits(max_connections=1)})},
-            "NOT_ALLOWED - connection refused for user 'guest': user connection limit (1) is reached",
-        ),
-    ],
-)
-def test_connections_can_be_limited(settings_of, text):
-    """The limits of the node, a vhost and a user refuse one more connection, and admit it once another has closed."""
-    node = Node(**settings_of)
-    first = Client(node)
-
-    assert text in refused(node)
-    first.connection.lost()
-    assert "open" == Client(node, port=50001).connection.state
-
-
-@pytest.mark.parametrize(
-    ("octets", "text"),
-    [
-        (encode_method(0, tune_ok()), "CHANNEL_ERROR - unexpected method in connection state opening"),
-        (encode_method(1, Channel.Open()), "UNEXPECTED_FRAME - type 1, all octets ="),
-    ],
-)
-def test_mistakes_after_the_login_are_reported(octets, text):
-    """A mistake after the login is answered with its error."""
-    client, sent = talk(None, start_ok(), tune_ok(), octets)
-
-    assert text in sent[-1]
-    assert "closing" == client.connection.state
-
-
-def test_heartbeats_may_come_early():
-    """A heartbeat during the handshake is allowed."""
-    client, _ = talk(None, HEARTBEAT, start_ok(), HEARTBEAT, tune_ok(), HEARTBEAT, open_())
-
-    assert "open" == client.connection.state
 
 
 def test_a_half_open_connection_leaves_nothing():

@@ -10,7 +10,7 @@ from checks.internals import ready_messages
 from doubles.fakes import Client, Driver, Node, basic_consume, parse, publish_frames
 from hypothesis import example, given, settings, strategies as st
 
-from leveret.broker.amqp.commands import Basic, Queue as Wire, Tx, make
+from leveret.broker.amqp.commands import Basic, Tx, make
 from leveret.broker.amqp.fastpath import content_frames, shortstr
 from leveret.broker.amqp.properties import build
 from leveret.broker.channel.channel import Channel
@@ -489,100 +489,6 @@ def test_queues_share_a_channel_prefetch():
 
     assert 20 == len(taken)
     assert 8 <= taken.count("a") <= 12
-
-
-def test_the_highest_priority_is_served_while_it_has_room():
-    """Messages go to the consumer of highest priority until its prefetch is used up, then to the next."""
-    client = Client()
-    client.declare("q")
-    client.send(make(Basic.Qos, 0, 2, False))
-    client.consume("q", "low")
-    client.consume("q", "high", arguments={"x-priority": ("signedint", 7)})
-    client.receive(publish_frames("q") * 3)
-
-    assert ["high", "high", "low"] == [item.method.consumer_tag for item in client.take()]
-
-
-def test_an_exclusive_consumer_is_alone():
-    """An exclusive consumer excludes others, and is refused beside others, until it is cancelled."""
-    client = Client()
-    client.send(make(Wire.Declare, 0, "q", False, False, False, False, False, {}))
-    other = Client(client.node, port=50001)
-    client.consume("q", "only", exclusive=True)
-
-    assert "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use" in other.consume("q")[0]
-    client.send(make(Basic.Cancel, "only", False))
-    third = Client(client.node, port=50002)
-    assert ["1 basic.consume-ok consumer_tag=c-q"] == third.consume("q")
-    assert "in exclusive use" in client.consume("q", exclusive=True)[-1]
-
-
-def test_an_auto_delete_queue_goes_with_its_last_consumer():
-    """An auto-delete queue stays before its first consumer comes and while any is left."""
-    client = Client()
-    client.declare("q", auto_delete=True)
-    queues = client.node.vhosts["/"].queues
-    client.consume("q", "a")
-    client.consume("q", "b")
-    client.send(make(Basic.Cancel, "a", False))
-
-    assert ["q"] == list(queues)
-    client.send(make(Basic.Cancel, "b", False))
-    assert [] == list(queues)
-
-
-def test_deleting_a_queue_cancels_its_consumers():
-    """Clients of a deleted queue's consumers get `basic.cancel` if they announced the capability."""
-    node = Node()
-    client, silent = Client(node), Client(node, capabilities={}, port=50001)
-    client.declare("q")
-    client.consume("q", "a")
-    silent.consume("q", "b")
-    client.publish("q", b"unacked")
-    client.sent()
-    silent.sent()
-
-    assert ["1 queue.delete-ok", "1 basic.cancel consumer_tag=a nowait"] == client.ask(
-        make(Wire.Delete, 0, "q", False, False, False)
-    )
-    assert [] == silent.sent()
-    client.send(make(Basic.Ack, 1, False))
-    assert "open" == client.connection.state
-    assert [] == client.sent()
-
-
-def test_purging_drops_what_is_ready_only():
-    """A purge counts and removes the ready messages; unacked ones stay and can be requeued."""
-    client = Client()
-    client.declare("q")
-    client.receive(publish_frames("q", b"body") * 3)
-    client.send(make(Basic.Get, 0, "q", False))
-    client.sent()
-
-    assert ["1 queue.purge-ok message_count=2"] == client.ask(make(Wire.Purge, 0, "q", False))
-    client.send(make(Basic.Reject, 1, True))
-    assert ["1 queue.declare-ok queue=q message_count=1"] == client.declare("q", passive=True)
-
-
-def test_rejected_without_requeue_is_gone():
-    """A reject without requeue leaves neither a ready nor an unacked message."""
-    turn = Turn()
-    queue = make_queue(turn)
-    queue.backing.publish([message(0), message(1)])
-    batch = queue.get(no_ack=False)
-    assert batch is not None
-    queue.discard(batch.seq_ids)
-
-    assert (1, 0) == (queue.ready_count, queue.unacked_count)
-
-
-def test_a_queue_without_messages_has_none_to_get():
-    """`get` on an empty queue finds nothing, also right after a purge."""
-    queue = make_queue(Turn())
-    queue.inbox.append(message(0))
-
-    assert 1 == queue.purge()
-    assert queue.get(no_ack=True) is None
 
 
 def test_a_deleted_queue_takes_nothing_back():

@@ -75,77 +75,6 @@ def entry(name="q", **changes):
     return "table", {name: field for name, field in fields.items() if field is not None}
 
 
-@pytest.mark.parametrize("reason", REASONS)
-def test_first_death(reason):
-    """The first death adds all nine headers, sorted by name, with RabbitMQ's types."""
-    letter = die(message(), reason=reason)
-
-    expected = {
-        "x-death": (
-            "array",
-            [
-                (
-                    "table",
-                    {
-                        "count": ("long", 1),
-                        "reason": ("longstr", reason),
-                        "queue": ("longstr", "q"),
-                        "time": ("timestamp", NOW),
-                        "exchange": ("longstr", "x"),
-                        "routing-keys": ("array", [("longstr", "k")]),
-                    },
-                )
-            ],
-        ),
-        "x-first-death-exchange": ("longstr", "x"),
-        "x-first-death-queue": ("longstr", "q"),
-        "x-first-death-reason": ("longstr", reason),
-        "x-last-death-exchange": ("longstr", "x"),
-        "x-last-death-queue": ("longstr", "q"),
-        "x-last-death-reason": ("longstr", reason),
-    }
-    assert list(expected.items()) == list(read(letter).headers.items())
-    assert expected == letter.headers
-    assert ["count", "reason", "queue", "time", "exchange", "routing-keys"] == list(
-        letter.headers["x-death"][1][0][1]
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "setting", "address", "keys", "recorded"),
-    [
-        ({}, {}, b"\x03dlx\x01k", ("k",), ("x", ["k"])),
-        ({"exchange": ""}, {"exchange": "", "routing_key": "q2"}, b"\x00\x02q2", ("q2",), ("", ["k"])),
-        ({"headers": {"CC": array("a", "b")}}, {}, b"\x03dlx\x01k", ("k", "a", "b"), ("x", ["k", "a", "b"])),
-        (
-            {"headers": {"CC": array("a")}},
-            {"routing_key": "rk"},
-            b"\x03dlx\x02rk",
-            ("rk",),
-            ("x", ["k", "a"]),
-        ),
-        ({}, {"routing_key": ""}, b"\x03dlx\x00", ("",), ("x", ["k"])),
-        ({}, {"routing_key": "r" * 300}, b"\x03dlx\xff" + b"r" * 255, ("r" * 300,), ("x", ["k"])),
-    ],
-    ids=["old key", "default exchange", "CC", "own key", "empty key", "key that no address holds"],
-)
-def test_where_a_dead_letter_goes(source, setting, address, keys, recorded):
-    """By the old key and those of CC, or by the queue's own key, which replaces them; the death has the old ones."""
-    letter = die(message(**source), **setting)
-
-    assert (address, keys) == (letter.address, letter.routing_keys)
-    assert [recorded] == [(death["exchange"], death["routing-keys"]) for death in deaths(letter)]
-
-
-def test_own_key_replaces_copies():
-    """CC stays in the headers without a dead-letter routing key, and only CC goes with one."""
-    source = message(headers={"CC": array("a"), "own": ("bool", True)})
-    kept, gone = (die(source, routing_key=key).headers for key in (None, "rk"))
-
-    assert (array("a"), ("bool", True)) == (kept["CC"], kept["own"])
-    assert (False, ("bool", True)) == ("CC" in gone, gone["own"])
-
-
 def test_copies_that_are_kept_count_no_more():
     """In RabbitMQ 4.3 the header CC survives a dead-letter routing key, and routes no later death."""
     rules = {"compatibility": QueueCompatibility(message_properties="4.3")}
@@ -159,16 +88,6 @@ def test_copies_that_are_kept_count_no_more():
     assert [["rk"], ["rk"], ["k", "a"], ["k", "a"]] == [death["routing-keys"] for death in deaths(fourth)]
 
 
-def test_copies_are_not_recorded_again():
-    """After a dead-letter routing key the next death records only that key."""
-    first = die(message(headers={"CC": array("a")}), routing_key="rk")
-
-    second = die(letter_of(first), queue="q2")
-
-    assert [["rk"], ["k", "a"]] == [death["routing-keys"] for death in deaths(second)]
-    assert ("rk",) == second.routing_keys
-
-
 def test_names_that_are_no_text():
     """Names that are not UTF-8 are kept unchanged."""
     source = message()
@@ -178,42 +97,6 @@ def test_names_that_are_no_text():
 
     assert b"\x03dlx\x02\xfe\xfd" == letter.address
     assert [("\udcff", ["\udcfe\udcfd"])] == [(d["exchange"], d["routing-keys"]) for d in deaths(letter)]
-
-
-@pytest.mark.parametrize("reason", REASONS)
-def test_expiration_moves(reason):
-    """The expiration is removed for every reason, and recorded in the death as a number."""
-    letter = die(message(expiration="+0500"), reason=reason)
-
-    assert read(letter).expiration is None
-    assert ["500"] == [death["original-expiration"] for death in deaths(letter)]
-    assert "original-expiration" == next(iter(letter.headers["x-death"][1][0][1]))
-
-
-def test_counted_up_and_moved_to_the_front():
-    """A repeated pair of queue and reason is counted, moves first, and keeps its first time, address and expiration."""
-    first = die(message(expiration="5"), "a", now=NOW)
-    second = die(letter_of(first), "b", "rejected", "dlx2", now=NOW + 1)
-
-    third = die(letter_of(second), "a", exchange="dlx3", routing_key="new", now=NOW + 2)
-
-    assert [("a", "expired", 2, NOW, "x"), ("b", "rejected", 1, NOW + 1, "dlx")] == [
-        (d["queue"], d["reason"], d["count"], d["time"], d["exchange"]) for d in deaths(third)
-    ]
-    assert ["5", None] == [d.get("original-expiration") for d in deaths(third)]
-    last = {name: third.headers[f"x-last-death-{name}"][1] for name in ("queue", "reason", "exchange")}
-    assert {"queue": "a", "reason": "expired", "exchange": "dlx2"} == last
-    first_ = {name: third.headers[f"x-first-death-{name}"][1] for name in ("queue", "reason", "exchange")}
-    assert {"queue": "a", "reason": "expired", "exchange": "x"} == first_
-
-
-def test_other_reason_is_another_death():
-    """A queue has one entry for each reason."""
-    second = die(letter_of(die(message())), reason="rejected")
-
-    assert [("q", "rejected", 1), ("q", "expired", 1)] == [
-        (d["queue"], d["reason"], d["count"]) for d in deaths(second)
-    ]
 
 
 def test_history_sent_by_a_client():
@@ -271,20 +154,6 @@ def test_parts_of_an_entry_are_ignored():
 
     assert ["k"] == deaths(letter)[1]["routing-keys"]
     assert "original-expiration" not in deaths(letter)[1]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [("longstr", "[]"), ("table", {}), ("void", None), ("long", 5), ("bool", True), ("binary", b"")],
-)
-def test_history_that_is_none(bad):
-    """An x-death that is not an array is replaced; this death is the first then, whatever a client claims."""
-    headers = {"x-death": bad, "x-first-death-queue": ("longstr", "mine")}
-
-    letter = die(message(headers=headers))
-
-    assert [("q", 1)] == [(death["queue"], death["count"]) for death in deaths(letter)]
-    assert ("longstr", "q") == letter.headers["x-first-death-queue"]
 
 
 def test_empty_history():
