@@ -147,7 +147,10 @@ def runs(rates: DataFrame) -> DataFrame:
 def shown(rates: DataFrame, few: DataFrame) -> DataFrame:
     """Return the rates of a few series, for the figure; `rates`: a result of `judged`."""
     some = of_each(rates.join(few.select(*QUEUE), list(QUEUE), "left_semi")).join(few, list(_SERIES))
-    return some.selectExpr(*_SERIES, "timestamp_millis(ts) AS time", "rate", "usual AS median")
+    # Of an hour that is not judged nothing is usual.
+    return some.selectExpr(
+        *_SERIES, "timestamp_millis(ts) AS time", "rate", "IF(z IS NULL, NULL, usual) AS median"
+    )
 
 
 def limits(nodes: DataFrame, clocks: DataFrame) -> DataFrame:

@@ -116,7 +116,7 @@ def describe(written: Written) -> Page:
         sections.append(
             Section(
                 f"{row['node']}: load",
-                f"Medians over intervals of similar rate. The line on the right is at {LATE_US / 1000:g} ms.",
+                f"Medians over intervals of similar rate. The dashed line is at {LATE_US / 1000:g} ms.",
                 panels(
                     Panel(
                         "messages published/s",

@@ -332,8 +332,9 @@ def _figure(line: str, window: int, rates: list[Row], gains: list[Row]) -> Secti
     number = FIGURES[line]
     return Section(
         f"The paper's Figure {number}: {line}, publisher window {window}",
-        "Left: messages per second. Right: rate divided by the baseline's, and the paper's, beside RabbitMQ 3.6; above "
-        "1 is faster. Bars are 95 % confidence intervals; points without a bar were measured once.",
+        "The first chart has messages per second, the second the rate divided by the baseline's, and the paper's "
+        "beside RabbitMQ 3.6; above 1 is faster. Bars are 95 % confidence intervals; points without a bar were "
+        "measured once.",
         figure=paper_figure(line, rates, gains),
         name=f"figure-{number}-window-{window}",
     )

@@ -216,7 +216,7 @@ def _metric(metric: str, curves: list[Row], timed: list[Row], burnt: list[Row]) 
     drawn = [
         Section(
             f"{metric_name(metric)}: percentiles",
-            "Left: latency within which a part of the messages was. Right: over time, UTC.",
+            "The first chart has the latency within which a part of the messages was, the second that over time, UTC.",
             panels(
                 Panel("percentile", "ms", shares, log_x=True, log_y=True, ticks=_percentiles(shares)),
                 Panel("", "ms", over, log_y=True),

@@ -291,7 +291,9 @@ def describe(written: Written) -> Page:
         if rates:
             drawn.append(Panel("", "messages/s", rates, zero=True))
         told = (
-            "Right: moves between memory and disk." if rates else "No message moved between memory and disk."
+            "The second chart has moves between memory and disk."
+            if rates
+            else "No message moved between memory and disk."
         )
         sections.append(
             Section(

@@ -8,6 +8,7 @@
   const DARK_COLOURS = ["#56b4e9", "#f5914a", "#3fcf9f", "#e09ac2", "#8fd0f7", "#e6b43c", "#c8c8c8"];
   const PHONE = 480;
   const HEIGHT = 290;
+  const LEGEND = 30;
   const figures = [...document.querySelectorAll(".chart")];
   const shape = (light) => {
     const [ink, soft, line, card] = light
@@ -37,6 +38,7 @@
       yaxis: { ...axis, ...given.yaxis },
     };
     if (given.shapes) layout.shapes = given.shapes.map((each) => ({ ...each, line: { color: soft, ...each.line } }));
+    if (given.annotations) layout.annotations = given.annotations.map((each) => ({ bgcolor: `${card}cc`, ...each }));
     if (given.yaxis?.ticktext && width < PHONE) {
       const cut = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
       layout.yaxis.ticktext = given.yaxis.ticktext.map(cut);
@@ -45,17 +47,21 @@
   };
 
   const specs = new Map();
-  const draw = (figure) => {
+  const draw = async (figure) => {
     const target = figure.querySelector(".plot");
     if (!specs.has(figure)) specs.set(figure, JSON.parse(figure.querySelector("script").textContent));
     const { data, layout } = specs.get(figure);
     const width = Math.max(240, target.clientWidth);
-    return Plotly.react(target, structuredClone(data), layoutOf(structuredClone(layout), width), {
+    const made = layoutOf(structuredClone(layout), width);
+    await Plotly.react(target, structuredClone(data), made, {
       displayModeBar: false,
       doubleClick: "reset",
       responsive: false,
       scrollZoom: false,
     });
+    // On a narrow page the names of many lines would leave the lines no place.
+    const legend = target.querySelector(".legend")?.getBBox().height ?? 0;
+    if (legend > LEGEND) await Plotly.relayout(target, { height: made.height + legend - LEGEND });
   };
 
   const savable = (figure) => {

@@ -7,7 +7,7 @@ from samples.made_rows import START, Made, quiet, row, run_twice
 
 from leveret.analytics import anomalies, capacity, churn, routing
 from leveret.analytics.job import run
-from leveret.analytics.series import clocks
+from leveret.analytics.series import QUEUE, clocks
 
 # -- routing ------------------------------------------------------------------------------------------------------------
 
@@ -379,6 +379,25 @@ def test_what_runs_out_is_reported_beforehand(data, tmp_path, spark):
     assert "Not judged: one day of data. 1 queue rate was unusual within an hour." == page.lead
     assert ["here  $q_1$ pub"] == [section.title for section in page.sections if section.figure]
     assert all(isinstance(datetime.fromisoformat(each["start"]), datetime) for each in page.sections[-2].rows)
+
+
+def test_nothing_is_usual_in_an_hour_that_is_not_judged(spark):
+    """The figure of a rate has the usual one in an hour of 40 minutes, and none in the minutes of the next hour."""
+    left = 3600 - START // 1000 % 3600
+    rows = Made(
+        spark,
+        {
+            "queue_interval": [
+                row("queue_interval", left + 5 * n, pub=50 * (n + 480)) for n in range(-480, 60)
+            ]
+        },
+    ).table("queue_interval")
+    few = rows.selectExpr(*QUEUE, "'pub' AS what").distinct()
+
+    drawn = anomalies.shown(anomalies.judged(rows, clocks(rows)), few).orderBy("time").collect()
+
+    assert {10.0} == {each["median"] for each in drawn[:470]}
+    assert {None} == {each["median"] for each in drawn[-50:]}
 
 
 def test_an_hour_has_nothing_to_be_compared_with(spark, tmp_path):
