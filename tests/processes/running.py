@@ -219,10 +219,11 @@ def deadline(process: "subprocess.Popen[Any]", seconds: float) -> Iterator[threa
 
 
 def children(pid: int) -> list[int]:
-    try:
-        found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    """Return the processes that all threads of a process have started, and theirs."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text().split())
     return [*found, *(grandchild for child in found for grandchild in children(child))]
 
 

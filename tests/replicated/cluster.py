@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -56,6 +57,8 @@ class Nodes:
         self.ports = {name: free_port() for name in names}
         self.probes = {name: free_port() for name in names}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._starting = threading.Lock()
+        self._is_over = False
 
     def replication(self, name: str) -> dict[str, str]:
         """Return the settings of a node for its log."""
@@ -72,11 +75,14 @@ class Nodes:
             **self._settings,
         }
         words = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
-        self._processes[name] = subprocess.Popen(
-            [sys.executable, *self._program, "serve", "--port", str(self.ports[name]), *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with self._starting:
+            if self._is_over:  # a thread goes on after the end
+                raise OSError(f"{name} is not started any more")
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, *self._program, "serve", "--port", str(self.ports[name]), *words],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
 
     def is_running(self, name: str) -> bool:
         """Return whether a node's process is there, perhaps stopped."""
@@ -204,9 +210,9 @@ class Nodes:
             if not self.is_running(name):
                 self.start(name)
 
-    def led(self, name: str) -> int:
-        """Return the number of logs that a node leads."""
-        return 1
+    def led(self, name: str) -> list[str]:
+        """Return the virtual hosts of the logs that a node leads."""
+        return list(self.vhosts)
 
     def misplaced(self) -> list[str]:
         """Return what is wrong with the places of virtual hosts."""
@@ -217,10 +223,13 @@ class Nodes:
         raise NotImplementedError
 
     def stop(self) -> None:
+        """End all of them; none is started after that."""
+        with self._starting:
+            self._is_over = True
         for name in list(self._processes):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, KeyError):  # a thread may end it at the same time
                 self.signal(name, signal.SIGCONT)
-            self.kill(name)
+                self.kill(name)
 
 
 def probed(port: int, path: str) -> tuple[int, str]:

@@ -3,7 +3,8 @@
 Three brokers, PostgreSQL with two standbys below them, the load and the books of the crash campaigns. Each cycle does
 one or two of `nemeses` to them. What each cycle found is kept at once in `build/campaigns/replication-cycles.jsonl`: an
 interrupted run goes on with the first cycle that is not there, and `--again` repeats those that failed. The number of a
-cycle and the seed decide what is done in it.
+cycle and the seed decide what is done in it. With `--logs 6` each machine has a node of each of six logs, and each line
+has the seconds that virtual hosts of the logs which the leader of the first log had were without a confirm.
 
 `--control` runs what must be caught: a primary that is lost with commits that nobody else has, a standby promoted that is
 behind, an append of a leader that is none any more taken by a database that does not compare epochs, ids that no commit
@@ -14,8 +15,10 @@ Exit code 1: something was lost, repeated, out of order or not served again; or 
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -25,18 +28,19 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from crash.moves import FEATURES  # noqa: E402
+from processes.running import children  # noqa: E402
 from replicated.cluster import Nodes, made_cluster  # noqa: E402
 from replicated.controls import CONTROLS, program, run_control  # noqa: E402
 from replicated.database import may_mount  # noqa: E402
 from replicated.machines import CONNECTIONS, Machines  # noqa: E402
 from replicated.nemeses import NEMESES, Nemesis, schedule  # noqa: E402
-from replicated.record import table  # noqa: E402
+from replicated.record import table, takeovers  # noqa: E402
 from replicated.trial import Trial  # noqa: E402
 from samples.made_tables import checked_out, put_between_marks  # noqa: E402
 
@@ -44,6 +48,7 @@ RECORD = ROOT / "build" / "campaigns" / "replication-cycles.jsonl"
 PAGE = Path(__file__).with_name("cycles.md")
 CYCLES = 12
 """Cycles with one cluster."""
+SWEEPS = 5
 DISK_OCTETS = 1536 << 20
 """Size of the disk of each server of the database."""
 
@@ -87,21 +92,55 @@ async def cycles(
     todo: Iterator[tuple[int, tuple[Nemesis, ...]]], seed: int, record: Path, until: float, logs: int
 ) -> tuple[bool, bool]:
     """Run cycles with one cluster; returns whether there may be more to do, and whether all were good."""
-    with made_cluster(
-        wired=True,
-        program=program("small_snapshots"),
-        disk_octets=DISK_OCTETS if may_mount() else 0,
-        make_nodes=Nodes if logs == 1 else partial(Machines, logs=logs),
-        configuration="" if logs == 1 else CONNECTIONS,
-    ) as cluster:
-        if isinstance(cluster.nodes, Machines):
-            cluster.nodes.lay_out(cluster.database)
-        trial = Trial(cluster, FEATURES)
-        try:
-            return await _cycles(trial, todo, seed, record, until)
-        finally:  # its thread would keep the process from ending
-            for each in trial.publishers:
-                await asyncio.to_thread(each.end)
+    try:
+        with made_cluster(
+            wired=True,
+            program=program("small_snapshots"),
+            disk_octets=DISK_OCTETS if may_mount() else 0,
+            make_nodes=Nodes if logs == 1 else partial(Machines, logs=logs),
+            configuration="" if logs == 1 else CONNECTIONS,
+        ) as cluster:
+            if isinstance(cluster.nodes, Machines):
+                cluster.nodes.lay_out(cluster.database)
+            trial = Trial(cluster, FEATURES)
+            try:
+                with _cancelled_by_sigterm() as current:
+                    return await _cycles(trial, todo, seed, record, until)
+            finally:  # their threads would keep the process from ending
+                if not current.cancelling():
+                    for each in trial.publishers:
+                        await asyncio.to_thread(each.end)
+    except asyncio.CancelledError:
+        _end_at_once()
+
+
+@contextlib.contextmanager
+def _cancelled_by_sigterm() -> Iterator[asyncio.Task[Any]]:
+    """Yield the current task, which SIGTERM cancels."""
+    loop, current = asyncio.get_running_loop(), asyncio.current_task()
+    assert current is not None
+    loop.add_signal_handler(signal.SIGTERM, current.cancel)
+    try:
+        yield current
+    finally:
+        loop.remove_signal_handler(
+            signal.SIGTERM
+        )  # or the end of the loop does, and with it what is set here
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if current.cancelling() else _exit)
+
+
+def _exit(*_: object) -> None:
+    sys.exit(1)
+
+
+def _end_at_once() -> NoReturn:
+    """End with all processes that threads have begun meanwhile, without waiting for threads."""
+    for _ in range(SWEEPS):  # a list that is read while others end may lack one
+        for pid in children(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    os._exit(1)
 
 
 async def _cycles(
@@ -131,8 +170,10 @@ async def _cycles(
 
 def _line(entry: dict[str, Any]) -> str:
     counts = entry["counts"]
+    takeovers = ", ".join(f"{vhost} {gap} s" for vhost, gap in entry["takeovers"].items())
     return (
-        f"[{entry['number']}] {' + '.join(entry['nemeses'])}: {entry['seconds']} s, gap {entry['gap']} s, {entry['led']} led, "
+        f"[{entry['number']}] {' + '.join(entry['nemeses'])}: {entry['seconds']} s, gap {entry['gap']} s, "
+        f"of what {entry['leader']} led: {takeovers or 'nothing'}; "
         f"{counts['confirmed']} confirmed, {counts['recovered']} recovered, {counts['lost']} lost, "
         f"{counts['unmarked']} unmarked, {counts['disordered']} out of order, {len(entry['wrong'])} wrong, "
         f"{', '.join(f'{count} {note}' for note, count in entry['notes'].items())}"
@@ -166,7 +207,7 @@ def main() -> int:
     if arguments.logs > 1 and arguments.record == RECORD:
         arguments.record = RECORD.with_stem(f"{RECORD.stem}-{arguments.logs}-logs")
     logging.disable(logging.CRITICAL)  # pika's, of each address that cannot be reached
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
+    signal.signal(signal.SIGTERM, _exit)  # so that nothing is left running
     good = True
     if arguments.control:
         for name in CONTROLS if arguments.control == "all" else [arguments.control]:
@@ -190,6 +231,8 @@ def main() -> int:
                 cycles(todo, arguments.seed, arguments.record, until, arguments.logs)
             )
             good &= was_good
+        if told := takeovers(kept(arguments.record)):
+            print(told, flush=True)
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(

@@ -354,7 +354,8 @@ class Database:
     def stop(self) -> None:
         self.resume()
         for name in list(self._servers):
-            self.kill(name)
+            with contextlib.suppress(KeyError):  # a thread may end it at the same time
+                self.kill(name)
         for folder in self._mounted:
             execute(["umount", "-l", str(folder)], timeout=SECONDS)
         self._mounted.clear()

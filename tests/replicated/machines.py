@@ -166,9 +166,10 @@ class Machines(Nodes):
         """Return whether a machine leads the first log."""
         return self._of[FIRST].leads(name)
 
-    def led(self, name: str) -> int:
-        """Return the number of logs that a machine leads."""
-        return sum(self._of[log].leads(name) for log in self._started)
+    def led(self, name: str) -> list[str]:
+        """Return the virtual host of each log that a machine leads."""
+        logs = [log for log in self._started if self._of[log].leads(name)]
+        return ["/" if log == FIRST else log for log in logs]
 
     def stop(self) -> None:
         """End all of them."""

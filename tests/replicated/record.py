@@ -17,6 +17,20 @@ def latest(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(last.values())
 
 
+def takeovers(entries: Sequence[dict[str, Any]], done: str = "kill") -> str:
+    """Return how long each log was without a confirm, in cycles with one nemesis that took a leader of several away."""
+    good = [each for each in latest(entries) if each["nemeses"] == [done] and not each["wrong"]]
+    alone = [each.get("takeovers", {}) for each in good]
+    several = [gaps for gaps in alone if len(gaps) > 1]
+    found = sorted(gap for gaps in several for gap in gaps.values())
+    if not found:
+        return ""
+    return (
+        f"{done} alone of a leader of several logs: {len(several)} cycles, {len(found)} takeovers, "
+        f"median {median(found):.1f} s, at most {found[-1]:.1f} s"
+    )
+
+
 def table(entries: Sequence[dict[str, Any]]) -> str:
     """Return a row for each nemesis, one for all, and one for each control run."""
     cycles = latest(entries)

@@ -15,7 +15,7 @@ pytest.importorskip("psycopg", reason="the package psycopg is not installed")
 from processes.short_paths import short_parent
 from replicated.cycles import keep, kept, to_do
 from replicated.nemeses import ANSWERED_SECONDS, MOVE, NEMESES, Field, schedule
-from replicated.record import table
+from replicated.record import table, takeovers
 from replicated.wires import DOWN, UP, Wire
 
 SECONDS = 10.0
@@ -76,6 +76,19 @@ def test_the_table_counts_a_cycle_once(tmp_path):
     assert "| promote | 0 | 1 | 10 | 0 | 0 | 0 | 2.0, at most 2.0 |" in found
     assert "2 cycles, 0 failed; 4 leaderships, 2 snapshots" in found
     assert "| no comparison of epochs | 7 are lost |" in found
+
+
+def test_takeovers_are_told_of_machines_that_led_several_logs():
+    """Of cycles with a kill alone that went well, each log counts."""
+    logs = [
+        entry(0, "kill") | {"takeovers": {"/": 6.0, "l2": 7.0}},
+        entry(1, "kill") | {"takeovers": {"/": 9.0}},
+        entry(2, "kill", "promote") | {"takeovers": {"/": 9.0, "l2": 9.0}},
+        entry(3, "kill", wrong=["O1"]) | {"takeovers": {"/": 9.0, "l2": 9.0}},
+    ]
+
+    assert "1 cycles, 2 takeovers, median 6.5 s, at most 7.0 s" in takeovers(logs)
+    assert not takeovers([entry(0, "kill")])
 
 
 @pytest.mark.parametrize(

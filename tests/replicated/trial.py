@@ -77,7 +77,8 @@ class Trial:
         counts, wrong = Counter(ledger.counts), len(ledger.violations)
         notes = Counter(self._notes)
         objections: list[str] = []
-        gap, led = 0.0, 0
+        gaps: dict[str, float] = {}
+        led: list[str] = []
         try:
             load = await self._begin()
             led = self.cluster.nodes.led(self.site.leader)
@@ -87,7 +88,7 @@ class Trial:
             await asyncio.to_thread(done_to, field, chosen)
             for each in self.publishers:
                 await asyncio.to_thread(each.goes_on)
-            gap = max(each.longest_gap for each in self.publishers)
+            gaps = {each.vhost: round(each.longest_gap, 2) for each in self.publishers}
             await self._end(load)
             if nacked := sum(each.nacked for each in load.load.publishers):
                 objections.append(f"{nacked} publishes were nacked")
@@ -102,8 +103,9 @@ class Trial:
         return {
             "nemeses": [each.name for each in chosen],
             "seconds": round(time.monotonic() - began, 1),
-            "gap": round(gap, 2),
-            "led": led,
+            "gap": max(gaps.values(), default=0.0),
+            "leader": self.site.leader,
+            "takeovers": {vhost: gaps[vhost] for vhost in led if vhost in gaps},
             "numbers": sum(len(each.confirmed) for each in self.publishers),
             "repeated": sum(each.unseen for each in self.publishers),
             "counts": since(ledger.counts, counts),
