@@ -23,7 +23,7 @@ def unit() -> configparser.ConfigParser:
 
 
 def words() -> list[str]:
-    return shlex.split(unit()["Service"]["ExecStart"])
+    return shlex.split(unit()["Service"]["ExecStart"].replace("/%i", ""))
 
 
 def test_the_broker_is_waited_for():
@@ -77,11 +77,12 @@ def test_it_is_not_root():
     assert "true" == service["NoNewPrivileges"]
 
 
-def test_systemd_understands_the_unit(tmp_path):
-    """Each line of the unit is valid for systemd; only the program is replaced, since it is not installed."""
+@pytest.mark.parametrize("name", ["leveret", "leveret@", "leveret@orders"])
+def test_systemd_understands_the_unit(tmp_path, name):
+    """Each line of the unit is valid for systemd under each name; only the program, which is not installed, is replaced."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not on this machine")
-    unit = tmp_path / "leveret.service"
+    unit = tmp_path / f"{name}.service"
     text = UNIT.read_text()
     unit.write_text(text.replace("/opt/leveret/bin/leveret", sys.executable))
     done = execute(["systemd-analyze", "verify", unit], timeout=50)

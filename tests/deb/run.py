@@ -70,7 +70,7 @@ def used(root: Path, port: int) -> int:
         notified.bind(str(root / "run/notify"))
         (root / "run/notify").chmod(0o777)
         notified.settimeout(SECONDS)
-        words = ["NOTIFY_SOCKET=/run/notify", *shlex.split(unit["ExecStart"])]
+        words = ["NOTIFY_SOCKET=/run/notify", *shlex.split(unit["ExecStart"].replace("%i", ""))]
         with subprocess.Popen(inside(root, *words, user=unit["User"])) as broker:
             try:
                 while b"READY=1" not in notified.recv(4096):

@@ -1,4 +1,4 @@
-"""The compose file with three nodes fits together, and its scripts make a primary and a standby with Debian's PostgreSQL."""
+"""Compose files with three nodes fit together, and their scripts make a primary and a standby with Debian's PostgreSQL."""
 
 import os
 import shutil
@@ -6,21 +6,21 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from processes.commands import execute
 from processes.postgresql_server import as_whom, needed_programs
-from processes.running import ROOT, free_port
+from processes.running import free_port
 from processes.short_paths import servers_folder
+from samples.compose_files import DOCKER, services, sources
 
 from leveret import __version__
 from leveret.broker.config.config import load
 
-DOCKER = ROOT / "docker"
-COMPOSE = yaml.safe_load((DOCKER / "compose-replicated.yaml").read_text(encoding="utf-8"))
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+ONE, SIX = "compose-replicated.yaml", "compose-logs.yaml"
+COMPOSE = yaml.safe_load((DOCKER / ONE).read_text(encoding="utf-8"))
+SERVICES, SERVICES_OF_LOGS = services(ONE), services(SIX)
 NODES, SERVERS = ("n1", "n2", "n3"), ("s0", "s1", "s2")
 PASSWORD = "secret"
 SECONDS = 60
@@ -51,10 +51,38 @@ def test_a_node_takes_its_configuration(name):
 @pytest.mark.parametrize("name", SERVERS)
 def test_what_is_mounted_is_there(name):
     """Each script that is mounted exists, and can be executed."""
-    for volume in SERVICES[name]["volumes"]:
-        source = volume.split(":")[0]
-        if source.startswith("."):
-            assert os.access(DOCKER / source, os.X_OK)
+    assert sources(SERVICES[name])
+    assert all(os.access(source, os.X_OK) for source in sources(SERVICES[name]))
+
+
+def test_six_logs_have_the_same_servers():
+    """The servers of the database are those of one log, with volumes of their own."""
+    text = (DOCKER / SIX).read_text(encoding="utf-8")
+
+    assert {name: SERVICES[name] for name in SERVERS} == {name: SERVICES_OF_LOGS[name] for name in SERVERS}
+    assert yaml.safe_load(text)["volumes"] == COMPOSE["volumes"]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_a_node_has_a_broker_for_each_of_six_logs(node):
+    """And one that forwards clients, which come to it by the port of the host; each has the node's name and its own address."""
+    config = load([DOCKER / "image.conf"], environ=SERVICES_OF_LOGS[node]["environment"])
+    found = {name: each for name, each in SERVICES_OF_LOGS.items() if name.startswith(f"{node}-")}
+
+    assert SERVICES[node]["ports"] == SERVICES_OF_LOGS[node]["ports"]
+    assert config.placement.directory == SERVICES[node]["environment"]["LEVERET_REPLICATION_URL"]
+    assert 6 == len(found)
+    for name, service in found.items():
+        log = name.removeprefix(f"{node}-")
+        one = load([DOCKER / "image.conf"], environ=service["environment"])
+        assert (log, node) == (one.replication.log, one.replication.node_name)
+        assert f"{name}:5672" == one.replication.advertised_address
+        assert (log,) == one.vhosts
+        assert config.placement.directory == one.replication.engine_url
+        assert "ports" not in service
+        assert {key: service[key] for key in ("image", "healthcheck", "cap_drop", "depends_on")} == {
+            key: SERVICES[node][key] for key in ("image", "healthcheck", "cap_drop", "depends_on")
+        }
 
 
 @pytest.fixture

@@ -1,39 +1,61 @@
 """The objects for Kubernetes are valid, fit together, and fit the image and the broker."""
 
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from processes.commands import execute
 from processes.running import ROOT
 
 from leveret import __version__
-from leveret.broker.config.config import Listener, load
+from leveret.broker.config.config import Config, Listener, load
 
 NUMBERS = {"amqp": 5672, "management": 15672, "metrics": 15692}
 
 
 class Manifest:
-    def __init__(self, name: str) -> None:
-        text = (ROOT / "kubernetes" / name).read_text(encoding="utf-8")
-        self.objects: list[dict[str, Any]] = list(yaml.safe_load_all(text))
+    def __init__(self, objects: Sequence[dict[str, Any]]) -> None:
+        self.objects = objects
         self.by_name = {f"{each['kind']}/{each['metadata']['name']}": each for each in self.objects}
-        self.stateful = self.by_name["StatefulSet/leveret"]["spec"]
+        (self.stateful,) = (each["spec"] for each in objects if each["kind"] == "StatefulSet")
         self.pod = self.stateful["template"]
         (self.container,) = self.pod["spec"]["containers"]
         self.ports = {each["name"]: each["containerPort"] for each in self.container["ports"]}
 
 
-ONE, REPLICATED = Manifest("leveret.yaml"), Manifest("replicated.yaml")
-BOTH = pytest.mark.parametrize("manifest", [ONE, REPLICATED], ids=["one", "replicated"])
+def manifest_of(name: str) -> Manifest:
+    return Manifest(list(yaml.safe_load_all((ROOT / "kubernetes" / name).read_text(encoding="utf-8"))))
+
+
+def manifests_of_logs() -> dict[str, Manifest]:
+    """Return what the command of the page on six logs hands to `kubectl`, by log."""
+    page = (ROOT / "docs" / "howto" / "six-logs.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if line.startswith("kubernetes/"))
+    command, _, _ = line.partition(" | kubectl ")
+    text = execute(["sh", "-ec", command], cwd=ROOT, check=True, timeout=60).stdout
+    objects = list(yaml.safe_load_all(text.removeprefix("---")))
+    names = dict.fromkeys(each["metadata"]["labels"]["app.kubernetes.io/name"] for each in objects)
+    return {
+        name: Manifest(
+            [each for each in objects if each["metadata"]["labels"]["app.kubernetes.io/name"] == name]
+        )
+        for name in names
+    }
+
+
+ONE, REPLICATED = manifest_of("leveret.yaml"), manifest_of("replicated.yaml")
+LOGS = manifests_of_logs()
+ALL = (ONE, REPLICATED, LOGS["orders"], LOGS["front"])
+BOTH = pytest.mark.parametrize("manifest", ALL, ids=["one", "replicated", "orders", "front"])
 BY_NAME, POD, CONTAINER, PORTS = ONE.by_name, ONE.pod, ONE.container, ONE.ports
 MADE_BY_HAND = {"leveret-login", "leveret-postgresql"}
 """Secrets that the comment of the file has commands for."""
 
 
-@pytest.mark.parametrize(
-    ("manifest", "name"), [(each, name) for each in (ONE, REPLICATED) for name in each.by_name]
-)
+@pytest.mark.parametrize(("manifest", "name"), [(each, name) for each in ALL for name in each.by_name])
 def test_an_object_is_valid(manifest, name):
     """It has the form of its kind, and no unknown key."""
     validator = pytest.importorskip("kubernetes_validate", reason="has the schemas")
@@ -156,24 +178,58 @@ def test_replicated_nodes_wait_beside_each_other():
     )
 
 
-def test_a_replicated_node_takes_its_configuration(tmp_path):
-    """Its name and address are those of its pod, and its passwords come from Secrets that are made by hand."""
+def config_of(manifest: Manifest, folder: Path, ordinal: int) -> tuple[Config, set[str]]:
+    """Return the configuration of a pod, and the Secrets that it names."""
+    (name,) = {each["metadata"]["name"] for each in manifest.objects if each["kind"] == "StatefulSet"}
+    fields = {"metadata.name": f"{name}-{ordinal}", "spec.nodeName": f"machine{ordinal}"}
     secrets, environ = set(), {}
-    for each in REPLICATED.container["env"]:
-        value = each.get("value", "")
-        if "secretKeyRef" in (source := each.get("valueFrom", {})):
+    for each in manifest.container["env"]:
+        value, source = each.get("value", ""), each.get("valueFrom", {})
+        if "secretKeyRef" in source:
             secrets.add(source["secretKeyRef"]["name"])
             value = "secret"
-        environ[each["name"]] = value.replace("$(POD)", "leveret-1")
-    for name, text in REPLICATED.by_name["ConfigMap/leveret-config"]["data"].items():
-        (tmp_path / name).write_text(text)
-    config = load([ROOT / "docker" / "image.conf", tmp_path], environ=environ)
+        elif "fieldRef" in source:
+            value = fields[source["fieldRef"]["fieldPath"]]
+        environ[each["name"]] = value.replace("$(POD)", fields["metadata.name"])
+    (data,) = (each["data"] for each in manifest.objects if each["kind"] == "ConfigMap")
+    for file, text in data.items():
+        (folder / file).write_text(text)
+    return load([ROOT / "docker" / "image.conf", folder], environ=environ), secrets
+
+
+def test_a_replicated_node_takes_its_configuration(tmp_path):
+    """Its name and address are those of its pod, and its passwords come from Secrets that are made by hand."""
+    config, secrets = config_of(REPLICATED, tmp_path, 1)
 
     assert "leveret-1" == config.replication.node_name
     assert "leveret-1.leveret-pods:5672" == config.replication.advertised_address
+    assert "public" == config.replication.log
     assert "target_session_attrs=read-write" in config.replication.engine_url
     assert secrets == MADE_BY_HAND
     text = (ROOT / "kubernetes" / "replicated.yaml").read_text(encoding="utf-8")
     assert all(f"create secret generic {name} " in text for name in MADE_BY_HAND)
     assert (Listener("", NUMBERS["amqp"]),) == config.listeners
     assert NUMBERS == REPLICATED.ports
+
+
+def test_six_logs_have_three_nodes_each(tmp_path):
+    """Each log has objects of its name, a virtual host of its name, and the machines' names; brokers in front have none of it."""
+    one = config_of(REPLICATED, tmp_path, 1)[0]
+    names = [name for manifest in LOGS.values() for name in manifest.by_name]
+    front = LOGS.pop("front")
+
+    assert 6 == len(LOGS)
+    assert len(set(names)) == len(names) == 7 * len(REPLICATED.objects)
+    for log, manifest in LOGS.items():
+        config, secrets = config_of(manifest, tmp_path, 1)
+        assert (log, "machine1") == (config.replication.log, config.replication.node_name)
+        assert f"{log}-1.{log}-pods:5672" == config.replication.advertised_address
+        assert (log,) == config.vhosts
+        assert one.replication.engine_url == config.replication.engine_url
+        assert secrets == MADE_BY_HAND
+        (spread,) = manifest.pod["spec"]["topologySpreadConstraints"]
+        assert "DoNotSchedule" == spread["whenUnsatisfiable"]
+    config, secrets = config_of(front, tmp_path, 1)
+    assert one.replication.engine_url == config.placement.directory
+    assert not config.replication.engine_url
+    assert secrets == MADE_BY_HAND

@@ -130,12 +130,7 @@ def test_every_alert_has_an_example():
 
 
 def test_panels_that_are_explained_are_there():
-    """The page about Grafana describes panels that the dashboard has, and names each alert."""
+    """The page about Grafana describes panels that the dashboard has."""
     titles = re.findall(r"^\| ([A-Z][^|`]*?) \|", HOW_TO, re.MULTILINE)
 
-    assert (
-        {"Panel", "Alert"}
-        <= set(titles)
-        <= {"Panel", "Alert"} | {panel["title"] for panel in BOARD["panels"]}
-    )
-    assert [] == [alert["alert"] for alert in ALERTS if f"`{alert['alert']}`" not in HOW_TO]
+    assert {"Panel"} < set(titles) <= {"Panel"} | {panel["title"] for panel in BOARD["panels"]}

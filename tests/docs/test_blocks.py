@@ -45,6 +45,7 @@ TESTS = {
     "set-the-clock.md": "docs/test_embedded_pages.py",
     "set-up-the-test-plugin.md": "docs/test_testing_page.py test_beside.py",
     "shovels.md": "docs/test_shovel_page.py",
+    "six-logs.md": "docs/test_replicate_page.py docker/test_kubernetes.py",
     "spark-streaming.md": "docs/test_spark_page.py",
     "spread-messages.md": "docs/test_spread_page.py",
     "start-problems.md": "docs/test_troubleshooting_page.py docs/test_blocks.py",

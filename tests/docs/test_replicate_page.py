@@ -1,10 +1,11 @@
-"""The page on replication: its commands, as they are shown, lose a node and a primary, and its client loses nothing."""
+"""Pages on replication: their commands, as they are shown, lose nodes and a primary, and their client loses nothing."""
 
 import contextlib
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,16 +21,19 @@ from processes.running import ROOT, environment, free_port, write_command
 from processes.short_paths import servers_folder
 
 PAGE = ROOT / "docs" / "howto" / "try-replication.md"
+SIX_LOGS = PAGE.with_name("six-logs.md")
 BLOCK = re.compile(r"^```(python|sh|text|)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PORTS = ("5440", "5441", "5442", "5672", "5673", "5674")
-SECONDS = 60
+SERVERS, NODES = ("5440", "5441", "5442"), ("5672", "5673", "5674")
+NODE_PORTS = 63
+"""Ports from that of the first node on, of all brokers of six logs."""
+SECONDS = 180
 PUBLISHING = 16
 """Seconds for which the client of the page publishes."""
 RESULT = re.compile(r"(\d+) messages confirmed, (\d+) of them lost, longest gap (\d+\.\d) s")
 
 
 class Trial:
-    """The section on trying it out: its blocks in their order, on free ports.
+    """The sections on trying it out: their blocks, on free ports.
 
     Args:
         folder: where it is followed; its parts belong to those who run them.
@@ -39,11 +43,14 @@ class Trial:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._programs = needed_programs()
-        self._ports = {port: str(free_port()) for port in PORTS}
+        self._ports = {port: str(free_port()) for port in SERVERS}
+        first = free_ports(NODE_PORTS)
+        self._ports.update({port: str(number) for number, port in enumerate(NODES, first)})
         shown = PAGE.read_text(encoding="utf-8").replace(
             "initdb ", "initdb -N "
         )  # it need not survive a power cut
         self.blocks = BLOCK.findall(self._on_free_ports(shown))
+        self.blocks_of_six = BLOCK.findall(self._on_free_ports(SIX_LOGS.read_text(encoding="utf-8")))
         binaries = write_command(folder / "bin")
         self._environ = {
             **environment(),
@@ -59,10 +66,17 @@ class Trial:
         (found,) = [text for _, text in self.blocks if word in text]
         return found
 
+    def find_of_six(self, *words: str) -> str:
+        """Return blocks of the page on six logs, as one text."""
+        return "".join(text for word in words for _, text in self.blocks_of_six if word in text)
+
     def run(self, word: str, **more: Any) -> None:
+        self.run_text(self.find(word), **more)
+
+    def run_text(self, text: str, **more: Any) -> None:
         with (self.folder / "out").open("ab") as out:
             done = subprocess.run(
-                ["sh", "-ec", self.find(word)],
+                ["sh", "-ec", text],
                 env=self._environ,
                 cwd=self.folder,
                 stdout=out,
@@ -73,10 +87,10 @@ class Trial:
             )
         assert 0 == done.returncode, (self.folder / "out").read_text()
 
-    def start_client(self) -> "subprocess.Popen[str]":
+    def start_client(self, *words: str) -> "subprocess.Popen[str]":
         (self.folder / "client.py").write_text(self.find("basic_publish"), encoding="utf-8")
         return subprocess.Popen(
-            [sys.executable, "client.py", str(PUBLISHING)],
+            [sys.executable, "client.py", str(PUBLISHING), *words],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -94,7 +108,7 @@ class Trial:
 
     def end(self) -> None:
         """End the nodes and servers that are left."""
-        for path in self.folder.glob("n?.pid"):
+        for path in (*self.folder.glob("n?.pid"), *self.folder.glob("n?/*.pid")):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(path.read_text()), signal.SIGKILL)
         for path in self.folder.glob("s?/postmaster.pid"):
@@ -103,6 +117,18 @@ class Trial:
         deadline = time.monotonic() + SECONDS
         while [*self.folder.glob("s[12]/postmaster.pid")] and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many ports on end that are free."""
+    while True:
+        first = free_port()
+        with contextlib.ExitStack() as ending, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                link = ending.enter_context(socket.socket())
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                link.bind(("127.0.0.1", port))
+            return first
 
 
 @pytest.fixture
@@ -144,3 +170,31 @@ def test_the_commands_of_the_page_lose_nothing(trial: Trial) -> None:
     assert "0" == result[2] == shown[2]
     assert 0 < int(result[1])
     assert 3.5 < float(result[3]) < PUBLISHING
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_for_six_logs_lose_nothing(trial: Trial) -> None:
+    """Each of three nodes leads two logs; clients of all come to any node, and go on after the one that leads theirs is killed."""
+    trial.run("initdb", **as_whom())
+    (trial.folder / "leveret.conf").write_text(trial.find_of_six("vm_memory"), encoding="utf-8")
+    trial.run_text(trial.find_of_six("start_node()"))
+    trial.run_text(trial.find_of_six("cluster_balance"))
+    leaders = re.findall("^Leader: (n[1-3])$", (trial.folder / "out").read_text(), re.MULTILINE)[-6:]
+    assert ["n1", "n1", "n2", "n2", "n3", "n3"] == sorted(leaders)
+
+    clients = [trial.start_client(log) for log in ("orders", "web")]
+    try:
+        time.sleep(PUBLISHING / 4)
+        trial.run_text(trial.find_of_six("kill -9"))
+        printed = [client.communicate(timeout=SECONDS) for client in clients]
+    finally:
+        for client in clients:
+            client.kill()
+            client.wait(SECONDS)
+
+    for text, errors in printed:
+        assert "" == errors
+        result = RESULT.match(text)
+        assert result is not None, text
+        assert "0" == result[2]
+    assert 3.5 < float(RESULT.match(printed[0][0])[3]) < PUBLISHING  # type: ignore[index]
