@@ -18,7 +18,7 @@ from typing import Any
 from leveret.broker.queue.settings import QueueSettings
 from leveret.broker.queue.stream_queue import LEAST_MS, StreamQueue
 from leveret.broker.scheduling.wall_timers import Timer
-from leveret.storage.journal.runs import ALONE_OCTETS, RUN_OCTETS
+from leveret.storage.journal.runs import ALONE_OCTETS, PACKED_OCTETS
 from leveret.storage.message import Message
 
 
@@ -50,7 +50,7 @@ class RetainedQueue(StreamQueue):
         self._octets += sum(sizes)
         if not self._is_awaited:
             self._is_awaited = self.log.before_commit(self._commit_begins)
-        if self._octets >= RUN_OCTETS or max(sizes) >= ALONE_OCTETS or not self._is_awaited:
+        if self._octets >= PACKED_OCTETS or max(sizes) >= ALONE_OCTETS or not self._is_awaited:
             self.touch()
 
     def _commit_begins(self) -> None:

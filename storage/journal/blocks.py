@@ -39,7 +39,7 @@ from zlib_ng.zlib_ng import crc32
 
 from leveret.storage.empty import EmptyDict
 from leveret.storage.errors import DamagedError
-from leveret.storage.journal.runs import Run, packed, unpacked
+from leveret.storage.journal.runs import PackedRun, Run, unpacked
 from leveret.storage.message import HEAD_OCTETS, Message, Persistent, body_octets, unpack_body
 
 BLOCK_OCTETS = 64 * 1024
@@ -66,6 +66,7 @@ _RECORD_REST = Struct(">QQBBH")
 _pack_rest = _RECORD_REST.pack
 RECORD = Struct(">IIQQBBH")  # fixed part of a record, before its address
 _RECORD_OCTETS = RECORD.size
+RUN_SPACE = _HEADER_OCTETS + 12 + _RECORD_OCTETS  # bytes before the address of the only record of a block
 REFERENCE = Struct(">QQ")  # reference to a content that is stored elsewhere
 _CRC = Struct(">I").pack
 _KEY = Struct(">QQ")
@@ -228,9 +229,9 @@ class RunEntry(Entry):
     __slots__ = ("span",)
     message: Run
 
-    def __init__(self, seq_id: int, run: Run, size: int, *, expires: int) -> None:
+    def __init__(self, seq_id: int, run: Run, size: int, *, span: int, expires: int) -> None:
         super().__init__(seq_id, run, size, durable=True, expires=expires)
-        self.span = len(run.messages)
+        self.span = span
 
 
 class Header(NamedTuple):
@@ -316,7 +317,9 @@ def encode_block(plan: Plan) -> bytes:
     """Return the bytes of a block. May run in another thread, because entries being written do not change."""
     block, entries, _, octets = plan
     seed = crc32(block.key)
-    parts: list[bytes] = []
+    if len(entries) == 1 and type(entries[0].message) is PackedRun:
+        return _completed(plan, entries[0].message, seed)  # type: ignore[return-value] # it is written as bytes are
+    parts: list[bytes | memoryview] = []
     lengths: list[int] = []
     bodies: list[int] = []
     references = expiries = False
@@ -324,9 +327,9 @@ def encode_block(plan: Plan) -> bytes:
         message = entry.message
         assert message is not None
         if entry.span > 1:
-            kind, messages = RUN, message.messages  # type: ignore[attr-defined] # it is a `Run`
-            address, content = packed(messages)
-            bodies.append(sum([unpack_body(each.content)[0] for each in messages]))
+            kind = RUN
+            address, content, body = message.record()  # type: ignore[attr-defined] # it is a `Run`
+            bodies.append(body)
         else:
             kind, address, content = EMBEDDED, message.address, message.content
             bodies.append(unpack_body(content)[0] if entry.size >= HEAD_OCTETS else 0)
@@ -354,13 +357,27 @@ def encode_block(plan: Plan) -> bytes:
     )
 
 
+def _completed(plan: Plan, run: PackedRun, seed: int) -> bytearray:
+    """Return the bytes of a block whose only record is a run: that run's, which has space for what precedes it."""
+    (entry,), qid, octets = plan.entries, plan.block.qid, plan.contents
+    first, time = entry.seq_id, entry.expires
+    value, rest_at = memoryview(run.octets), RUN_SPACE - _RECORD_REST.size
+    _RECORD_REST.pack_into(value, rest_at, first, time, RUN, 0, len(run.address))
+    rest = value[rest_at:]
+    sizes, bodies, head = [len(rest) + 8], [run.body_octets], [_RECORD_HEAD(crc32(rest, seed), len(rest))]
+    value[:rest_at] = join_block(
+        qid, first, plan.last, sizes, bodies, head, octets=octets, references=False, expiries=time > 0
+    )
+    return run.octets
+
+
 def join_block(
     qid: int,
     first: int,
     last: int,
     lengths: Sequence[int],
     bodies: Sequence[int],
-    parts: Sequence[bytes],
+    parts: Sequence[bytes | memoryview],
     *,
     octets: int,
     references: bool,

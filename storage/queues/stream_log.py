@@ -23,10 +23,10 @@ from itertools import accumulate, groupby
 from math import inf
 from operator import attrgetter
 
-from leveret.storage.journal.blocks import NO_RETURNS, STORED, Entry, RunEntry
+from leveret.storage.journal.blocks import NO_RETURNS, RUN_SPACE, STORED, Entry, RunEntry
 from leveret.storage.journal.journal import Journal
 from leveret.storage.journal.reads import BODIES, DELTA, Loaded, LoadRequest, Range
-from leveret.storage.journal.runs import ALONE_OCTETS, RUN_OCTETS, Run, messages_of
+from leveret.storage.journal.runs import ALONE_OCTETS, PACKED_OCTETS, RUN_OCTETS, PackedRun, Run, messages_of
 from leveret.storage.journal.shared_bodies import OVERHEAD
 from leveret.storage.journal.stream_rows import SEGMENTS, Segment, segment_key, segment_row, set_back
 from leveret.storage.message import Message, Persistent
@@ -187,21 +187,23 @@ class StreamLog(AppendOnly, Looks):
         del persistent, small
         messages = list(messages)
         first = self.next_seq
-        is_told = not self.is_beside
+        sizes = [len(each.content) for each in messages]
         most = ALONE_OCTETS if self.pager is None else min(ALONE_OCTETS, self.pager.blob_threshold)
+        is_told = not self.is_beside
         alone = [
-            len(each.content) >= most or (is_told and each.persistent and each.copies != 1)  # type: ignore[attr-defined] # it is a `Persistent`
-            for each in messages
+            size >= most or (is_told and each.persistent and each.copies != 1)  # type: ignore[attr-defined] # it is a `Persistent`
+            for size, each in (
+                zip(sizes, messages, strict=True) if is_told or max(sizes, default=0) >= most else ()
+            )
         ]
         at = 0
-        for is_alone, group in groupby(alone) if True in alone else ((False, alone),):
-            part = messages[at : at + len(list(group))]
-            at += len(part)
+        for is_alone, group in groupby(alone) if True in alone else ((False, sizes),):
+            start, at = at, at + len(list(group))
             if is_alone:
-                for message in part:
+                for message in messages[start:at]:
                     self._append_one(message, expires)
             else:
-                self._append_runs(part, expires)
+                self._append_runs(messages[start:at], sizes[start:at], expires)
         if self.pager is None:
             self._safe.stop = self._stored.stop = self.next_seq
             self.last_batch = first
@@ -209,9 +211,10 @@ class StreamLog(AppendOnly, Looks):
             self.pager.journal.touch(self)
         return range(first, self.next_seq)
 
-    def _append_runs(self, messages: Sequence[Message], time: int) -> None:
+    def _append_runs(self, messages: Sequence[Message], sizes: Sequence[int], time: int) -> None:
         """Append messages as runs, each in one segment of the stream, one chunk, and one part of a load."""
-        ends = list(accumulate([len(each.content) for each in messages], initial=0))
+        ends = list(accumulate(sizes, initial=0))
+        most = 2 * PACKED_OCTETS if self.is_beside else RUN_OCTETS
         at, count = 0, len(messages)
         while at < count:
             end = self._segment_end(time)
@@ -219,10 +222,11 @@ class StreamLog(AppendOnly, Looks):
                 end = self._begin_segment(time)
             offset = self.next_seq
             stop = min(count, at + CHUNK - offset % CHUNK, at + self.segment - offset % self.segment)
-            stop = bisect_left(ends, ends[at] + min(RUN_OCTETS, end - self.octets), at + 1, stop)
+            stop = bisect_left(ends, ends[at] + min(most, end - self.octets), at + 1, stop)
             if stop > at + 1:
-                run = Run(messages[at:stop], is_told=not self.is_beside)
-                self._add(RunEntry(offset, run, ends[stop] - ends[at], expires=time))
+                part = messages[at:stop]
+                run = PackedRun(part, RUN_SPACE) if self.is_beside else Run(part)
+                self._add(RunEntry(offset, run, ends[stop] - ends[at], span=stop - at, expires=time))
             else:
                 self._append_one(messages[at], time)
             at = stop

@@ -462,7 +462,7 @@ class VariableQueue(Reading):
             messages = items
             if self._unacked_entries:
                 messages = [item.message if type(item) is Entry else item for item in items]
-            if None not in messages:
+            if all(messages):
                 return list(zip(seq_ids, messages, strict=True)), []  # type: ignore[arg-type] # none is None
         found: list[tuple[int, Message]] = []
         missing: list[tuple[int, Item]] = []

@@ -395,16 +395,16 @@ def test_messages_wait_for_others_no_longer_than_their_record_has_space(disk):
     """Messages are retained when there are enough for a record, if they are large, or when somebody looks."""
     client = Client(disk[0])
     declare(client)
-    publish(client, *[b"%010000d" % number for number in range(7)])
+    publish(client, *[b"%010000d" % number for number in range(14)])
     disk[0].commit()
-    for number in range(7):
+    for number in range(14):
         ack(client, get(client))
-        assert (number + 1) % 7 == len(waiting(disk[0]))
+        assert (number + 1) % 14 == len(waiting(disk[0]))
     consume(client, b"x" * 20_000)
     assert [] == waiting(disk[0])
     consume(client, b"small")
     assert [b"small"] == waiting(disk[0])
-    assert 9 == len(retained(disk[0]) or ())
+    assert 16 == len(retained(disk[0]) or ())
 
 
 def test_a_retention_that_begins_again_loses_nothing_to_the_last_one(disk):

@@ -18,7 +18,7 @@ from leveret.broker.amqp.commands import Basic, Queue as Wire, make
 from leveret.broker.config.config import StorageConfig
 from leveret.broker.queue.limits import QueueLimits
 from leveret.broker.queue.retained_queue import RetainedQueue
-from leveret.storage.journal.runs import Run as Record
+from leveret.storage.journal.runs import PackedRun as Record
 from leveret.storage.queues import stream_log
 from leveret.storage.queues.stream_log import StreamLog
 
@@ -308,8 +308,8 @@ MISTAKES = {
     ),
     "its records lose a message": (
         stream_log,
-        "Run",
-        lambda messages, is_told: Record([*messages[1:], messages[1]], is_told=is_told),
+        "PackedRun",
+        lambda messages, space: Record([*messages[1:], messages[1]], space),
     ),
     "the last one takes its messages along": (StreamLog, "follow", lambda log, last: None),
     "a commit forgets what waits": (RetainedQueue, "_commit_begins", lambda queue: None),

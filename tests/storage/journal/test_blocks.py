@@ -7,11 +7,13 @@ from leveret.storage.errors import DamagedError
 from leveret.storage.journal.blocks import (
     BLOCK_RECORDS,
     FAILURE_BITS,
+    RUN_SPACE,
     WRITING,
     Bitmap,
     Entry,
     Header,
     Record,
+    RunEntry,
     encode_block,
     offsets_of,
     pack_bits,
@@ -22,6 +24,7 @@ from leveret.storage.journal.blocks import (
     read_header,
     read_records,
 )
+from leveret.storage.journal.runs import PackedRun, Run, messages_of
 from leveret.storage.message import Message
 
 QID = 7 << 32 | 5
@@ -201,3 +204,23 @@ def test_delivery_counts_have_two_parts(failures: int, others: int) -> None:
     kept = read_bitmap(pack_bits(HUNDRED_KEY, 100, 0, {7: count}), HUNDRED).returns
     both = min(others, 0x7FFF) << FAILURE_BITS | min(failures, 0xFFFF)
     assert {7: both if others else failures} == kept
+
+
+@given(
+    addresses=st.lists(st.binary(min_size=2, max_size=20), min_size=2, max_size=9),
+    body=st.binary(max_size=90),
+    is_alone=st.booleans(),
+)
+def test_a_packed_run_is_written_like_any_other(addresses, body, is_alone):
+    """A block has the same bytes whether a run is packed before, alone in it or not, and its messages are the same."""
+    contents = [b"\2\0\1" + bytes([at]) * 16 + body[at:] for at in range(len(addresses))]
+    several = [Message(*each, 1) for each in zip(addresses, contents, strict=True)]
+    written = []
+    for run in (Run(several), PackedRun(several, RUN_SPACE)):
+        made = RunEntry(3, run, sum(map(len, contents)), span=len(several), expires=5)
+        (plan,) = plan_blocks(QID, [made] if is_alone else [made, entry(20)], SEGMENT, paged=False)
+        written.append([bytes(encode_block(plan)) for _ in range(2)])
+        assert [(each.address, each.content, each.channel_id) for each in messages_of(run)] == [
+            (each.address, each.content, each.channel_id) for each in several
+        ]
+    assert written[0] == written[1]
