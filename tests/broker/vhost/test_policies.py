@@ -331,36 +331,6 @@ def test_a_new_queue_has_its_policies_from_the_start(client):
     )
 
 
-def test_arguments_and_policies_come_together(client):
-    """The smaller number applies, and otherwise the argument."""
-    set_policy(
-        of(client),
-        "p",
-        "",
-        {
-            "max-length": 5,
-            "max-length-bytes": 5,
-            "dead-letter-exchange": "policy",
-            "dead-letter-routing-key": "policy",
-            "overflow": "drop-head",
-            "queue-mode": "lazy",
-        },
-    )
-    settings = queue(
-        client,
-        "q",
-        max_length=("long", 9),
-        max_length_bytes=("byte", 4),
-        dead_letter_exchange=("longstr", "argument"),
-        overflow=("longstr", "reject-publish"),
-        queue_mode=("longstr", "default"),
-    ).settings
-
-    assert (5, 4) == (settings.max_length, settings.max_octets)
-    assert ("argument", "policy") == (settings.dead_letter_exchange, settings.dead_letter_routing_key)
-    assert ("reject-publish", False) == (settings.overflow, settings.lazy)
-
-
 def test_publishers_are_refused_from_the_next_message_on(client):
     """Cached routes of a connection end with a policy that lets the queue refuse messages."""
     found = queue(client, "q")
@@ -404,18 +374,6 @@ def test_an_exchange_gets_its_alternate_at_once(client):
     of(client).clear("p")
     client.publish("nowhere", b"lost", exchange="x")
     assert 1 == found.ready_count
-
-
-def test_an_argument_names_the_alternate_before_any_policy(client):
-    """An exchange declared with an alternate exchange keeps it, and policies do not apply to the default exchange."""
-    set_policy(of(client), "p", "", {"alternate-exchange": "policy"})
-    exchange(client, "x", "direct", arguments={"alternate-exchange": ("longstr", "argument")})
-    exchange(client, "y", "direct")
-    router = client.node.vhosts["/"].router
-
-    assert ["argument", "policy", None] == [router.exchanges[name].alternate for name in ("x", "y", "")]
-    of(client).clear("p")
-    assert ["argument", None, None] == [router.exchanges[name].alternate for name in ("x", "y", "")]
 
 
 def test_what_applies_can_be_asked(client):
