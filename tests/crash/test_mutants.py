@@ -12,7 +12,7 @@ from processes.running import serving
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_works_until_something_goes_wrong(tmp_path, mutant):
     """A mutant starts, confirms, delivers and stops without a traceback: only its bug is caught."""
-    with serving(tmp_path, program=program(mutant)) as running:
+    with serving(tmp_path, program=program(mutant), is_late=True) as running:
         parameters = pika.ConnectionParameters(*running.address)
         with contextlib.closing(pika.BlockingConnection(parameters)) as client:
             channel = client.channel()

@@ -183,7 +183,10 @@ def serve(link: socket.socket) -> None:
 def run(
     between: int, files: Sequence[int], words: list[str], cwd: str, env: dict[str, str], tests: int
 ) -> NoReturn:
-    """Run the command line in a child of the process `between`, which is about to end."""
+    """Run the command line in a child of the process `between`, which is about to end.
+
+    With `-c` the second word is a program that runs the rest of them.
+    """
     from leveret.broker.cli.main import main
 
     while os.getppid() == between:
@@ -198,6 +201,9 @@ def run(
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {})
     sys.argv = ["leveret", *words]
     main(words)
     sys.exit()

@@ -79,6 +79,7 @@ class Running:
         is_forked: whether it may be forked from a process that has loaded the broker, which takes less time; not for
             tests of the start itself, of memory, or of what is loaded late. With a limit of its own, words before it or
             a program it never is.
+        is_late: whether a program of the form `-c` changes what is loaded already, so that it may be forked, too.
 
     """
 
@@ -91,6 +92,7 @@ class Running:
         program: Sequence[str] = BROKER,
         is_judged: bool = True,
         is_forked: bool = True,
+        is_late: bool = False,
     ) -> None:
         self.data_dir = tmp_path / "data"
         self.slow: list[str] = []
@@ -109,9 +111,10 @@ class Running:
             "listeners.tcp.1=127.0.0.1:0",
             *UNWATCHED,
         )
-        is_plain = files is None and not before and program is BROKER
+        is_plain = files is None and not before and (program is BROKER or is_late)
         if is_forked and is_plain and forking.is_possible():
-            self.process = forking.Forked([*serve, *arguments], cwd=tmp_path, env=environment())
+            changed = program if is_late else ()
+            self.process = forking.Forked([*changed, *serve, *arguments], cwd=tmp_path, env=environment())
             return
         words = [*before, *command(*serve, *arguments, program=program)]
         if files is not None:
