@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from promises.ledger import Book, Channel, Ledger, Published, make_body
+from promises.ledger import Book, Copy, Ledger, make_body
 from promises.walk import CONSUMER_ACK, LIGHT, MODES, STANDARD, run
 
 MESSAGES = 2000
@@ -32,185 +32,138 @@ def test_a_short_walk_with_a_timeout(mode: str, tmp_path: Path) -> None:
     assert ledger.counts["overdue"] > 10
 
 
-class World:
-    """A ledger with a queue and a publisher."""
+class History:
+    """A ledger with a queue and a publisher's channel, which is told a history in words.
 
-    def __init__(self, mode: str = CONSUMER_ACK, **queue: bool) -> None:
-        self.ledger = Ledger()
+    Messages have the numbers of their publishing, from 1; `again` marks a delivery as redelivered.
+    """
+
+    def __init__(self, mode: str, **queue: bool) -> None:
+        self.ledger = Ledger(2.0, 0.5) if queue.pop("timeout", False) else Ledger()
         self.book = Book("q", mode=mode, **queue)
         self.channel = self.ledger.open_channel(confirms=True)
 
-    def publish(self, *, books: list[Book] | None = None, mandatory: bool = False) -> Published:
-        books = [self.book] if books is None else books
-        message = self.ledger.published(
-            self.channel, books, persistent=True, mandatory=mandatory, expires=False
-        )
-        self.ledger.sent(message.copies.values())
-        return message
-
-    def confirmed(self, number: int, *, ack: bool = True, multiple: bool = False) -> None:
-        self.ledger.verdict(self.channel, number, multiple=multiple, ack=ack)
-
-    def deliver(self, seq: int, channel: Channel | None = None, *, redelivered: bool = False):
-        body = make_body(channel or self.channel, seq, 3)
-        return self.ledger.delivered(self.book, "c", body, redelivered=redelivered)
-
-    @property
-    def oracles(self) -> list[str]:
+    def play(self, history: str) -> list[str]:
+        """Tell the ledger the steps, and return the oracles that have objected."""
+        for step in history.split("; "):
+            word, *rest = step.split()
+            getattr(self, word.replace("-", "_"))([int(each) for each in rest if each.isdigit()], rest)
         return [text.partition(":")[0] for text in self.ledger.violations]
 
+    def publish(self, numbers: list[int], words: list[str]) -> None:
+        books = [] if "nowhere" in words else [self.book]
+        for _ in range(numbers[0]):
+            message = self.ledger.published(
+                self.channel, books, persistent=True, mandatory="mandatory" in words, expires=False
+            )
+            self.ledger.sent(message.copies.values())
 
-def test_an_honest_broker_is_not_objected_to() -> None:
-    """An ack after the consumer's, a nack after a purge, and nothing else."""
-    world = World()
-    for _ in range(3):
-        world.publish()
-    world.ledger.settled(world.deliver(1))
-    world.confirmed(1)
-    world.ledger.settled(world.deliver(2))
-    world.ledger.purged(world.book)
-    world.confirmed(2)
-    world.confirmed(3, ack=False)
-    world.ledger.check_open()
-    world.ledger.check_end()
-    world.ledger.check_empty(world.book)
+    def ack(self, numbers: list[int], words: list[str]) -> None:
+        for number in numbers:
+            self.ledger.verdict(self.channel, number, multiple="multiple" in words, ack=True)
 
-    assert [] == world.oracles
+    def nack(self, numbers: list[int], _words: list[str]) -> None:
+        for number in numbers:
+            self.ledger.verdict(self.channel, number, multiple=False, ack=False)
 
+    def deliver(self, numbers: list[int], words: list[str]) -> list[Copy]:
+        found = []
+        for number in numbers:
+            body = make_body(self.channel, number, 3)
+            found.append(self.ledger.delivered(self.book, "c", body, redelivered="again" in words))
+        return [copy for copy in found if copy is not None]
 
-def test_an_ack_without_a_consumer() -> None:
-    """An ack is a violation if no consumer has acked the message."""
-    world = World()
-    world.publish()
-    world.deliver(1)
-    world.confirmed(1)
+    def settle(self, numbers: list[int], words: list[str]) -> None:
+        for copy in self.deliver(numbers, words):
+            self.ledger.settled(copy)
 
-    assert ["ack"] == world.oracles
+    def give_back(self, numbers: list[int], words: list[str]) -> None:
+        for copy in self.deliver(numbers, words):
+            self.ledger.given_back(copy)
 
+    def purge(self, _numbers: list[int], _words: list[str]) -> None:
+        self.ledger.purged(self.book)
 
-def test_an_ack_before_the_commit() -> None:
-    """A standard queue has to have it on disk."""
-    world = World(STANDARD)
-    world.publish()
-    world.confirmed(1)
-    world.publish()
-    world.ledger.commits += 1
-    world.confirmed(2)
+    def commit(self, _numbers: list[int], _words: list[str]) -> None:
+        self.ledger.commits += 1
 
-    assert ["ack"] == world.oracles
+    def dead(self, numbers: list[int], _words: list[str]) -> None:
+        self.ledger.dead("q", make_body(self.channel, numbers[0], 0))
 
+    def returned(self, numbers: list[int], _words: list[str]) -> None:
+        self.ledger.returned(self.channel, make_body(self.channel, numbers[0], 0))
 
-def test_an_ack_for_a_dead_letter_that_never_comes() -> None:
-    """A message that no consumer has and that is no dead letter is lost."""
-    world = World(dies=True)
-    for _ in range(2):
-        world.publish()
-    world.confirmed(2, multiple=True)
-    world.ledger.dead("q", make_body(world.channel, 1, 0))
-    world.ledger.check_end()
+    def wait(self, numbers: list[int], _words: list[str]) -> None:
+        """Let so many tenths of a second pass."""
+        self.ledger.now += numbers[0] / 10
 
-    assert ["ack"] == world.oracles
+    def check_open(self, _numbers: list[int], _words: list[str]) -> None:
+        self.ledger.check_open()
 
+    def check_end(self, _numbers: list[int], _words: list[str]) -> None:
+        self.ledger.check_end()
 
-def test_a_nack_of_what_was_consumed() -> None:
-    """A broker that loses nothing does not nack."""
-    world = World()
-    world.publish()
-    world.ledger.settled(world.deliver(1))
-    world.confirmed(1, ack=False)
-    world.publish()
-    world.confirmed(2, ack=False)
-
-    assert ["nack", "nack"] == world.oracles
+    def check_empty(self, _numbers: list[int], _words: list[str]) -> None:
+        self.ledger.check_empty(self.book)
 
 
-@pytest.mark.parametrize("mode", [CONSUMER_ACK, LIGHT])
-def test_a_second_verdict(mode: str) -> None:
-    """A second verdict for a number is a violation."""
-    world = World(mode)
-    world.publish()
-    world.ledger.purged(world.book)
-    world.confirmed(1, ack=False)
-    world.confirmed(1, ack=False)
-
-    assert ["verdict"] == world.oracles
-
-
-def test_a_number_that_is_forgotten() -> None:
-    """A settled publish has its verdict in that turn; an unsettled one has it in the end."""
-    world = World()
-    world.publish()
-    world.ledger.settled(world.deliver(1))
-    world.ledger.check_open()
-    world.ledger.check_end()
-
-    assert ["late", "verdict"] == world.oracles
-
-
-def test_a_timeout() -> None:
-    """An old number may be nacked, a young one may not, and one that is too old has to be."""
-    world = World()
-    world.ledger = Ledger(2.0, 0.5)
-    world.channel = world.ledger.open_channel(confirms=True)
-    for _ in range(2):
-        world.publish()
-        world.ledger.now += 1.5
-    world.confirmed(2, ack=False)
-    assert ["nack"] == world.oracles
-    world.ledger.check_open()
-    assert ["nack", "late"] == world.oracles
-    world.confirmed(1, ack=False)
-    assert ["nack", "late"] == world.oracles
-
-
-def test_an_ack_before_the_return() -> None:
-    """A mandatory message without a queue comes back first."""
-    world = World()
-    world.publish(books=[], mandatory=True)
-    world.confirmed(1)
-    message = world.publish(books=[], mandatory=True)
-    world.ledger.returned(world.channel, make_body(world.channel, message.seq, 0))
-    world.confirmed(2)
-
-    assert ["verdict"] == world.oracles
-
-
-def test_wrong_deliveries() -> None:
-    """Deliveries are violations if they are repeated, not marked, out of order or of unpublished messages."""
-    world = World()
-    for _ in range(4):
-        world.publish()
-    world.ledger.given_back(world.deliver(1))
-    world.deliver(1)
-    assert ["delivery"] == world.oracles  # not marked
-    world.deliver(1, redelivered=True)
-    assert 2 == len(world.oracles)  # is with a consumer
-    world.deliver(3)
-    world.deliver(2)
-    assert 3 == len(world.oracles)  # out of order
-    world.deliver(7)
-    assert 4 == len(world.oracles)  # never published
-    world.ledger.purged(world.book)
-    world.deliver(4)
-    assert 5 == len(world.oracles)  # purged
+HISTORIES: dict[str, tuple[str, dict[str, bool], str, str]] = {
+    "an honest broker": (
+        CONSUMER_ACK,
+        {},
+        "publish 3; settle 1; ack 1; settle 2; purge; ack 2; nack 3; check-open; check-end; check-empty",
+        "",
+    ),
+    "an ack without a consumer's": (CONSUMER_ACK, {}, "publish 1; deliver 1; ack 1", "ack"),
+    "an ack before the commit": (STANDARD, {}, "publish 1; ack 1; publish 1; commit; ack 2", "ack"),
+    "an ack for a dead letter that never comes": (
+        CONSUMER_ACK,
+        {"dies": True},
+        "publish 2; ack 2 multiple; dead 1; check-end",
+        "ack",
+    ),
+    "a nack of what was consumed, or waits": (
+        CONSUMER_ACK,
+        {},
+        "publish 1; settle 1; nack 1; publish 1; nack 2",
+        "nack nack",
+    ),
+    "a second verdict": (CONSUMER_ACK, {}, "publish 1; purge; nack 1; nack 1", "verdict"),
+    "a second verdict of a light queue": (LIGHT, {}, "publish 1; purge; nack 1; nack 1", "verdict"),
+    "a number that is forgotten": (
+        CONSUMER_ACK,
+        {},
+        "publish 1; settle 1; check-open; check-end",
+        "late verdict",
+    ),
+    "a timeout of one that is young, and none of one that is old": (
+        CONSUMER_ACK,
+        {"timeout": True},
+        "publish 1; wait 15; publish 1; wait 15; nack 2; check-open; nack 1",
+        "nack late",
+    ),
+    "an ack before the return": (
+        CONSUMER_ACK,
+        {},
+        "publish 1 nowhere mandatory; ack 1; publish 1 nowhere mandatory; returned 2; ack 2",
+        "verdict",
+    ),
+    "delivered again and not marked": (CONSUMER_ACK, {}, "publish 1; give-back 1; deliver 1", "delivery"),
+    "delivered to two consumers": (CONSUMER_ACK, {}, "publish 1; deliver 1; deliver 1 again", "delivery"),
+    "delivered out of order": (CONSUMER_ACK, {}, "publish 3; deliver 3; deliver 2", "delivery"),
+    "never published": (CONSUMER_ACK, {}, "publish 1; deliver 7", "delivery"),
+    "delivered after a purge": (CONSUMER_ACK, {}, "publish 1; purge; deliver 1", "delivery"),
+    "a light copy that comes back": (
+        LIGHT,
+        {},
+        "publish 1; give-back 1; check-open; nack 1; deliver 1 again",
+        "late delivery",
+    ),
+    "a message that nobody ever got": (STANDARD, {}, "publish 1; check-empty", "delivery"),
+}
 
 
-def test_a_light_copy_that_comes_back() -> None:
-    """A second delivery of a light copy is a violation, since the queue keeps nothing of it."""
-    world = World(LIGHT)
-    world.publish()
-    world.ledger.given_back(world.deliver(1))
-    world.ledger.check_open()
-    world.confirmed(1, ack=False)
-    world.deliver(1, redelivered=True)
-
-    assert ["late", "delivery"] == world.oracles
-
-
-def test_a_message_that_nobody_ever_got() -> None:
-    """A message that no consumer gets of a queue that discards nothing is a violation."""
-    world = World(STANDARD)
-    world.publish()
-    world.ledger.check_empty(world.book)
-
-    assert ["delivery"] == world.oracles
+@pytest.mark.parametrize(("mode", "queue", "history", "oracles"), HISTORIES.values(), ids=HISTORIES)
+def test_a_history(mode: str, queue: dict[str, bool], history: str, oracles: str) -> None:
+    """The ledger objects to acts that no honest broker does, and to no others."""
+    assert oracles.split() == History(mode, **queue).play(history)
