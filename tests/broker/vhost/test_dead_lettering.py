@@ -127,19 +127,6 @@ def test_a_dead_letter_that_is_refused_is_confirmed(disk: DiskNode) -> None:
     assert ["1 basic.ack delivery_tag=1"] == client.sent()
 
 
-def test_messages_of_a_deleted_queue_leave_no_dead_letters() -> None:
-    """A message rejected after the deletion of its queue is not dead-lettered."""
-    client = Client()
-    client.declare("dead")
-    client.declare("q", arguments=dying("dead"))
-    client.publish("q", b"1")
-    client.consume("q")
-    client.send(make(Wire.Delete, 0, "q", False, False, False))
-    client.send(make(Basic.Reject, 1, False))
-
-    assert (0, 0) == counts(client.node, "dead")
-
-
 def test_many_rejected_messages_do_not_die_in_one_turn() -> None:
     """Other queues have their turns while one dead-letters what was rejected."""
     client = Client()

@@ -7,7 +7,6 @@ import pytest
 from doubles.fakes import set_policy
 
 from leveret.broker.auth.users import VHostLimits
-from leveret.broker.errors import AMQPError
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.node_context import NodeContext
 from leveret.broker.scheduling.turn import Turn
@@ -16,7 +15,6 @@ from leveret.storage.message import Message
 from leveret.storage.queues.memory_queue import MemoryQueue
 
 ME: Any = SimpleNamespace(exclusive_queues={})
-YOU: Any = SimpleNamespace(exclusive_queues={})
 
 
 @pytest.fixture
@@ -28,40 +26,6 @@ def create(vhost: VHost, name: str, owner: object = None) -> Queue:
     return vhost.create_queue(name, durable=False, exclusive_owner=owner, auto_delete=False, arguments={})
 
 
-def refusal(call, *arguments, **options) -> str:
-    with pytest.raises(AMQPError) as caught:
-        call(*arguments, **options)
-    return caught.value.reply_text
-
-
-def test_what_is_not_there_is_not_found(vhost):
-    """Unknown exchanges and queues are 404, by name and vhost."""
-    assert "NOT_FOUND - no exchange 'x' in vhost '/v'" == refusal(vhost.exchange, "x")
-    assert "NOT_FOUND - no queue 'q' in vhost '/v'" == refusal(vhost.queue, "q", ME)
-
-
-def test_the_default_exchanges_are_there(vhost):
-    """Each vhost is created with RabbitMQ's exchanges."""
-    names = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match")
-
-    assert list(names) == [vhost.exchange(name).name for name in names]
-
-
-def test_an_exclusive_queue_is_its_owners(vhost):
-    """Other connections get 405; strict access also requires the exclusivity to be as requested."""
-    queue = create(vhost, "q", ME)
-    shared = create(vhost, "s")
-
-    assert vhost.queue("q", ME) is queue
-    assert "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q'" in refusal(
-        vhost.queue, "q", YOU
-    )
-    assert "RESOURCE_LOCKED" in refusal(vhost.check_access, queue, None, strict=True)
-    assert "RESOURCE_LOCKED" in refusal(vhost.check_access, shared, ME, strict=True)
-    vhost.check_access(shared, ME)
-    vhost.check_access(shared, None, strict=True)
-
-
 def test_the_owner_of_an_exclusive_queue_forgets_it(vhost):
     """A deleted exclusive queue is removed from its connection's list, however it is deleted."""
     queue = create(vhost, "q", ME)
@@ -69,17 +33,6 @@ def test_the_owner_of_an_exclusive_queue_forgets_it(vhost):
     vhost.delete_queue(queue)
 
     assert {} == ME.exclusive_queues
-
-
-def test_the_number_of_queues_is_limited(vhost):
-    """A new queue at the limit is 406."""
-    create(vhost, "a")
-    vhost.check_queue_limit("b")
-    create(vhost, "b")
-
-    assert "cannot declare queue 'c': queue limit in vhost '/v' (2) is reached" in refusal(
-        vhost.check_queue_limit, "c"
-    )
 
 
 def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
@@ -94,20 +47,6 @@ def test_a_queue_can_be_reached_by_its_name_until_it_goes(vhost):
     assert () == vhost.router.route_key(default, "q")
     totals = vhost.context.totals
     assert ([], 1, 1) == (list(vhost.queues.values()), totals.queues_created, totals.queues_deleted)
-
-
-def test_an_exchange_in_use_can_be_protected(vhost):
-    """Deleting with `if_unused` is 406 while there are bindings; deleting an unknown exchange does nothing."""
-    queue = create(vhost, "q")
-    vhost.router.declare("x", "fanout", durable=False, auto_delete=False, internal=False, arguments={})
-    vhost.router.bind("x", queue, "", {})
-
-    assert "PRECONDITION_FAILED - exchange 'x' in vhost '/v' in use" == refusal(
-        vhost.delete_exchange, "x", if_unused=True
-    )
-    vhost.delete_exchange("x")
-    vhost.delete_exchange("x", if_unused=True)
-    assert vhost.router.get("x") is None
 
 
 def test_each_generated_name_is_new(vhost):
