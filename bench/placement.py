@@ -19,6 +19,10 @@ With `--forwarded` the other broker of a pair is one process whose clients come 
 them (`vhosts.broker.NAME`): the busiest process is that of the two which takes more, all together are both.
 
     make bench NAME=placement ARGS="--forwarded --rate 3000"
+
+With `--logs` virtual hosts are on logs of their own (`bench.placed_logs`), beside RabbitMQ 4.3 (`make peer-4.3`):
+
+    make bench NAME=placement ARGS="--logs 1 2 4"
 """
 
 import argparse
@@ -40,7 +44,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 from pamqp import commands, frame
 from processes.running import children
 
-from bench import brokers, perftest
+from bench import brokers, perftest, placed_logs
 from bench.compare import WARM_UP
 from bench.endpoint import Endpoint
 from bench.replication import cpu_seconds
@@ -173,12 +177,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.add_argument(
         "--forwarded", action="store_true", help="forward clients from a second broker, instead of processes"
     )
+    made.add_argument(
+        "--logs", type=int, nargs="+", default=[], help="so many logs in PostgreSQL instead, such as 1 2 4"
+    )
+    made.add_argument(
+        "--workload",
+        choices=sorted(WORKLOADS),
+        default="persist-1500",
+        help="of --logs (default persist-1500)",
+    )
     options = made.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    report = Report("placement", judged=options.vhosts == 2 and not options.forwarded)
+    report = Report("placement", judged=options.vhosts == 2 and not options.forwarded and not options.logs)
     names = [f"v{number}" for number in range(options.vhosts)]
     pairs: list[tuple[Trial, Trial]] = []
     try:
+        if options.logs:
+            placed_logs.measured(report, options)
+            return 0
         folder = perftest.fetch()
         for number in range(options.pairs):
             order = (False, True) if number % 2 else (True, False)

@@ -22,6 +22,7 @@ from bench.brokers import (
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")
 READY = b"Server startup complete"
+OUTPUT = "output.log"
 NODES = 3
 
 
@@ -32,22 +33,21 @@ class Node:
         directory: an empty one, for all that it writes.
         number: of the node in its cluster.
         shared: environment that all nodes share.
+        within: beginning of each command, for an installation in a folder.
 
     """
 
-    def __init__(self, directory: Path, number: int, shared: dict[str, str]) -> None:
+    def __init__(
+        self, directory: Path, number: int, shared: dict[str, str], within: Sequence[str] = ()
+    ) -> None:
         self.directory, self.port = directory, free_port()
+        self._within = within
         self.name = f"bench{number}at{self.port}@localhost"
         self.environment = {**os.environ, **shared, **rabbitmq_environment(directory, self.name)}
         self.process: subprocess.Popen[bytes]
 
     def start(self, names: Sequence[str]) -> None:
-        """Start it; it joins those of the nodes that run.
-
-        Raises:
-            BrokerError: it ended, or was not ready in time.
-
-        """
+        """Start it; it joins those of the nodes that run, and waits for others."""
         lines = [
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
             "cluster_formation.peer_discovery_backend = classic_config",
@@ -56,10 +56,9 @@ class Node:
         (self.directory / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
         (self.directory / "plugins").write_text("[].\n")
         (self.directory / "env").write_text("")
-        output = self.directory / "output.log"
-        with output.open("wb") as sink:
+        with (self.directory / OUTPUT).open("wb") as sink:
             self.process = subprocess.Popen(
-                [SERVER],
+                [*self._within, str(SERVER)],
                 env=self.environment,
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
@@ -67,12 +66,33 @@ class Node:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves.
+
+        Raises:
+            BrokerError: it ended, or was not ready in time.
+
+        """
         deadline = time.monotonic() + START_LIMIT
-        while READY not in (text := output.read_bytes()):
+        while READY not in (text := (self.directory / OUTPUT).read_bytes()):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 message = f"RabbitMQ is not ready: {text[-500:].decode(errors='replace')}"
                 raise BrokerError(message)
             time.sleep(0.1)
+
+    def control(self, *words: str) -> None:
+        """Run a command of `rabbitmqctl`.
+
+        Raises:
+            BrokerError: it fails.
+
+        """
+        command = [*self._within, str(CONTROL), "-n", self.name, *words]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            message = f"rabbitmqctl {words[0]} fails: {(done.stdout + done.stderr)[-500:]}"
+            raise BrokerError(message)
 
     def cpu_seconds(self) -> float:
         """Return the processor time of all processes of the node so far."""
@@ -96,17 +116,18 @@ class Node:
 
 
 @contextlib.contextmanager
-def running(scratch: Path) -> Iterator[list[Node]]:
+def running(scratch: Path, within: Sequence[str] = ()) -> Iterator[list[Node]]:
     """Run a cluster of three nodes.
 
     Args:
         scratch: an existing folder.
+        within: beginning of each command, for an installation in a folder.
 
     Raises:
         BrokerError: RabbitMQ is not installed, or its nodes do not form a cluster.
 
     """
-    if not SERVER.exists():
+    if not within and not SERVER.exists():
         message = "rabbitmq-server is not installed (Debian: rabbitmq-server)"
         raise BrokerError(message)
     mapper = free_port()
@@ -119,15 +140,15 @@ def running(scratch: Path) -> Iterator[list[Node]]:
         for number in range(NODES):
             directory = scratch / f"r{number}"
             directory.mkdir()
-            nodes.append(Node(directory, number, shared))
+            nodes.append(Node(directory, number, shared, within))
         names = [node.name for node in nodes]
         for node in nodes:
             node.start(names)
-        waiting = [str(CONTROL), "-n", nodes[0].name, "await_online_nodes", str(NODES), "--timeout", "60"]
-        done = subprocess.run(waiting, env=nodes[0].environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            message = f"the nodes form no cluster: {(done.stdout + done.stderr)[-500:]}"
-            raise BrokerError(message)
+            if not within:  # those of 4.3 wait for each other, those of 3.10 might not find each other
+                node.wait_until_ready()
+        for node in nodes:
+            node.wait_until_ready()
+        nodes[0].control("await_online_nodes", str(NODES), "--timeout", "60")
         yield nodes
     finally:
         for node in nodes:
