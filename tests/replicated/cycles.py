@@ -67,7 +67,7 @@ def keep(record: Path, entry: dict[str, Any]) -> None:
 
 
 def to_do(
-    record: Path, seed: int, count: int, *, again: bool, only: str = "", logs: int = 1
+    record: Path, seed: int, count: int, *, again: bool, only: str = "", alone: bool = False, logs: int = 1
 ) -> Iterator[tuple[int, tuple[Nemesis, ...]]]:
     """Yield the numbers of the cycles that are not done, from 0 to `count`, and what is to be done in each.
 
@@ -77,12 +77,14 @@ def to_do(
         count: how many cycles there are in all.
         again: repeat those that failed.
         only: name of a nemesis: only cycles with it.
+        alone: and with nothing else.
         logs: how many there are in the database.
 
     """
     last = {entry["number"]: entry for entry in kept(record) if entry.get("seed") == seed}
     for number, chosen in enumerate(islice(schedule(seed, logs), count)):
-        if only and only not in [each.name for each in chosen]:
+        names = [each.name for each in chosen]
+        if only and (names != [only] if alone else only not in names):
             continue
         if number not in last or (again and last[number]["wrong"]):
             yield number, chosen
@@ -196,6 +198,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no cycle after this time")
     parser.add_argument("--only", default="", choices=["", *(each.name for each in NEMESES)])
+    parser.add_argument("--alone", action="store_true", help="of --only: cycles with nothing else")
     parser.add_argument("--again", action="store_true", help="repeat cycles that failed")
     parser.add_argument("--control", choices=["all", *CONTROLS], help="run what must be caught instead")
     parser.add_argument("--write", action="store_true", help="only write the table")
@@ -223,6 +226,7 @@ def main() -> int:
             arguments.cycles,
             again=arguments.again,
             only=arguments.only,
+            alone=arguments.alone,
             logs=arguments.logs,
         )
         more = True

@@ -58,6 +58,9 @@ def test_a_run_goes_on_where_it_ended(tmp_path):
     assert [1, 2, 3] == [number for number, _ in to_do(record, 1, 4, again=True)]
     assert [0, 1] == [number for number, _ in to_do(record, 2, 2, again=False)]
 
+    alone = [chosen for _, chosen in to_do(record, 1, 500, again=False, only="kill", alone=True)]
+    assert {("kill",)} == {tuple(each.name for each in chosen) for chosen in alone}
+
     keep(record, entry(2, "kill"))
     assert [1, 3] == [number for number, _ in to_do(record, 1, 4, again=True)]
 
