@@ -14,7 +14,7 @@ Hot path: see docs/performance.md.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 
 Confirmation = tuple[int, bool, bool]
@@ -107,6 +107,15 @@ class ChannelConfirms:
         if not self.scheduled:
             self.scheduled = True
             self._wake()
+
+    def accepted_all(self, seq_nos: Collection[int]) -> None:
+        """Settle held numbers; see `accepted`."""
+        settled = self.held.intersection(seq_nos)
+        if settled:
+            self.held -= settled
+            taken = self.taken
+            self._settled += [number for number in settled if number <= taken]
+            self.schedule()
 
     def refused(self, seq_no: int) -> None:
         """Refuse a number: some queue cannot take its copy, so it is nacked, whatever the other queues do.

@@ -7,6 +7,9 @@ copy here, and knows the promise, but not the others. The first refused copy dec
 Hot path: see docs/performance.md.
 """
 
+from collections.abc import Callable
+
+from leveret.confirm.channel_confirms import ChannelConfirms
 from leveret.storage.message import Awaited, Message, Persistent, Publisher
 
 
@@ -44,19 +47,13 @@ class Promise:
 class Withheld:
     """The confirms of publishes whose messages may end before something else is safe that they wait for."""
 
-    __slots__ = ("_is_settled", "_publisher", "_seq_nos")
+    __slots__ = ("_publisher", "_seq_nos", "accepted")
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._seq_nos: list[int] = []
-        self._is_settled = False
-
-    def accepted(self, seq_no: int) -> None:
+        self.accepted: Callable[[int], None] = self._seq_nos.append  # hot: a method takes three times as long
         """Confirm a publish, now or once all is safe."""
-        if self._is_settled:
-            self._publisher.accepted(seq_no)
-        else:
-            self._seq_nos.append(seq_no)
 
     def refused(self, seq_no: int) -> None:
         """Nack a publish."""
@@ -64,11 +61,14 @@ class Withheld:
 
     def settle(self, is_safe: bool) -> None:
         """Confirm, or nack, all that waited; those that come later wait for nothing."""
-        self._is_settled = True
+        self.accepted = self._publisher.accepted
+        seq_nos, self._seq_nos = self._seq_nos, []
+        if is_safe and isinstance(self._publisher, ChannelConfirms):
+            self._publisher.accepted_all(seq_nos)
+            return
         tell = self._publisher.accepted if is_safe else self._publisher.refused
-        for seq_no in self._seq_nos:
+        for seq_no in seq_nos:
             tell(seq_no)
-        self._seq_nos.clear()
 
 
 def is_awaited(message: Message) -> bool:

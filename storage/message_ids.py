@@ -21,6 +21,8 @@ Pure: the queue's owner of the ids (`broker.queue.deduplication`) has the rows w
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
+from operator import contains
 from struct import Struct
 
 from leveret.storage.delayed import Due, is_line, pack_key, pack_row
@@ -28,8 +30,9 @@ from leveret.storage.delayed import Due, is_line, pack_key, pack_row
 TABLE = "ids"
 _PRINT = 10
 ENTRY = 15
-BUCKET = 48
-"""Number of ids in a bucket, on average; twice as many from `MANY` buckets on: that saves memory, and costs time."""
+BUCKET = 16
+"""Number of ids in a bucket, on average; `FULLER` times as many from `MANY` buckets on: less memory, more time."""
+FULLER = 6
 MANY = 1 << 16
 _FEW = 8
 """Expired ids in a bucket below which the table grows all the same: to look for them costs more than their room."""
@@ -59,10 +62,10 @@ def fingerprint(key: int, text: bytes) -> bytes:
 
 def fingerprints(key: int, texts: Iterable[bytes]) -> list[bytes]:
     """Return what stands for ids; empty for an empty one."""
-    start = blake2b(digest_size=_PRINT, salt=key.to_bytes(8, "big"))
+    copy = blake2b(digest_size=_PRINT, salt=key.to_bytes(8, "big")).copy
     found = []
     for text in texts:  # hot: a copy takes half the time of a new one
-        one = start.copy()
+        one = copy()
         one.update(text)
         found.append(one.digest() if text else b"")
     return found
@@ -103,9 +106,9 @@ def one_less(value: int) -> int:
     return of_copies(max(0, copies_of(value) - 1), is_known=bool(value & KNOWN_BIT))
 
 
-def pack_entry(mark: bytes, value: int) -> bytes:
-    """Return an id with its value as they are in a row."""
-    return mark + value.to_bytes(5, "big")
+def pack_value(value: int) -> bytes:
+    """Return a value as it is behind its id, in a row and in the table."""
+    return value.to_bytes(5, "big")
 
 
 def pack_ids(line: int, due: Due, content: bytes) -> tuple[bytes, bytes]:
@@ -154,7 +157,17 @@ class Room:
 class KnownIds:
     """Fingerprints of ids with their values, which count in a `room`."""
 
-    __slots__ = ("_buckets", "_clean_at", "_mask", "_room", "_split_at", "count", "earliest", "latest")
+    __slots__ = (
+        "_buckets",
+        "_clean_at",
+        "_mask",
+        "_placed",
+        "_room",
+        "_split_at",
+        "count",
+        "earliest",
+        "latest",
+    )
 
     def __init__(self, room: Room | None = None) -> None:
         self._room = room or Room()
@@ -175,11 +188,13 @@ class KnownIds:
         """The next bucket to be split."""
         self._clean_at = 0
         """The next bucket from which expired ids are removed."""
+        self._placed: tuple[Sequence[bytes], int, list[int], Sequence[bytes]] = (), 0, [], ()
+        """The last result of `_places`, with its fingerprints, and the number of buckets, on which it depends."""
 
     @property
     def _most(self) -> int:
         """Number of ids above which a bucket is split."""
-        return (BUCKET if self._mask < MANY - 1 else 2 * BUCKET) * len(self._buckets)
+        return (BUCKET if self._mask < MANY - 1 else FULLER * BUCKET) * len(self._buckets)
 
     def _told(self, number: int) -> int:
         """Return how many bytes of its fingerprints a bucket leaves out."""
@@ -212,64 +227,57 @@ class KnownIds:
         number, at, stop = self._place(mark)
         return FREE if at < 0 else int.from_bytes(self._buckets[number][stop - 5 : stop], "big")
 
+    def _places(self, marks: Sequence[bytes]) -> tuple[list[int], Sequence[bytes]]:
+        """Return the buckets of fingerprints, and what these keep of each; hot: few steps for each of a run."""
+        last, size, numbers, rests = self._placed
+        if marks is last and size == len(self._buckets):
+            return numbers, rests
+        mask, split_at = self._mask, self._split_at
+        more = mask << 1 | 1
+        bits = chain.from_iterable(_bits_of(b"".join(marks)))
+        numbers = [number if (number := each & mask) >= split_at else each & more for each in bits]
+        told = self._told(0)
+        if told != self._told(mask):
+            rests = [mark[self._told(number) :] for mark, number in zip(marks, numbers, strict=True)]
+        else:
+            rests = [mark[told:] for mark in marks] if told else marks
+        self._placed = marks, len(self._buckets), numbers, rests
+        return numbers, rests
+
     def has_any(self, marks: Sequence[bytes]) -> bool:
         """Return whether some of the ids are there."""
-        buckets, mask, split_at = self._buckets, self._mask, self._split_at
-        level = mask.bit_length()
-        for mark, (bits,) in zip(marks, _bits_of(b"".join(marks)), strict=True) if self.count else ():
-            number, told = bits & mask, level >> 3
-            if number < split_at:
-                number, told = bits & (mask << 1 | 1), level + 1 >> 3
-            if mark[told:] in buckets[number] and self._place(mark)[1] >= 0:
-                return True
-        return False
+        if not self.count:
+            return False
+        numbers, rests = self._places(marks)
+        found = map(contains, map(self._buckets.__getitem__, numbers), rests)
+        return any(found) and any(map(self.get, marks))
 
-    def add_all(self, marks: Sequence[bytes], value: int, now: int) -> list[bytes]:
-        """Add ids as `put` does, but for those that are there, which are returned."""
-        there, buckets, rest = [], self._buckets, value.to_bytes(5, "big")
-        mask, split_at, before, most = self._mask, self._split_at, self.count, self._most
-        count, level = before, mask.bit_length()
+    def add_all(self, marks: Sequence[bytes], value: int, now: int) -> None:
+        """Add ids as `put` does, none of which may be there (`has_any`), or be given twice."""
+        buckets, end = self._buckets, pack_value(value)
         self._has_had(value)
-        for mark, (bits,) in zip(marks, _bits_of(b"".join(marks)), strict=True):  # hot: in one loop
-            number, told = bits & mask, level >> 3
-            if number < split_at:
-                number, told = bits & (mask << 1 | 1), level + 1 >> 3
-            bucket, short = buckets[number], mark[told:]
-            if short in bucket and self._place(mark)[1] >= 0:
-                there.append(mark)
-                continue
-            buckets[number] = bucket + (short + rest)
-            count += 1
-            if count > most:
-                self.count = count
-                self._make_room(now)
-                mask, split_at, most = self._mask, self._split_at, self._most
-                level = mask.bit_length()
-                before, count = before + self.count - count, self.count
-        self.count = count
-        self._room.count += count - before
-        return there
+        for number, rest in zip(*self._places(marks), strict=True):
+            buckets[number] += rest + end
+        self.count += len(marks)
+        self._room.count += len(marks)
+        for _ in marks:
+            if self.count <= self._most:
+                break
+            self._make_room(now)
 
     def replace_all(self, marks: Sequence[bytes], old: int, new: int) -> tuple[list[bytes], list[bytes]]:
         """Change those ids whose value is `old`, or remove them with `FREE`; return these, and the others."""
         done: list[bytes] = []
-        others, buckets, mask, split_at = [], self._buckets, self._mask, self._split_at
-        before, after, level = old.to_bytes(5, "big"), new.to_bytes(5, "big"), mask.bit_length()
-        for mark, (bits,) in zip(marks, _bits_of(b"".join(marks)), strict=True):  # hot: in one loop
-            number, told = bits & mask, level >> 3
-            if number < split_at:
-                number, told = bits & (mask << 1 | 1), level + 1 >> 3
-            bucket = buckets[number]
-            at = bucket.find(mark[told:] + before)
-            if at < 0 or at % (ENTRY - told):
+        others, buckets = [], self._buckets
+        before, after = pack_value(old), pack_value(new)
+        for mark, number, rest in zip(marks, *self._places(marks), strict=True):
+            bucket, width = buckets[number], len(rest) + 5
+            at = bucket.find(rest + before)
+            if at < 0 or at % width:
                 others.append(mark)
                 continue
             done.append(mark)
-            stop = at + ENTRY - told
-            if new:
-                buckets[number] = bucket[: stop - 5] + after + bucket[stop:]
-            else:
-                buckets[number] = bucket[:at] + bucket[stop:]
+            buckets[number] = bucket[:at] + (rest + after if new else b"") + bucket[at + width :]
         if not new:
             self._drop(len(done))
         elif done:
@@ -290,9 +298,9 @@ class KnownIds:
         bucket = self._buckets[number]
         self._has_had(value)
         if at >= 0:
-            self._buckets[number] = bucket[: stop - 5] + pack_entry(b"", value) + bucket[stop:]
+            self._buckets[number] = bucket[: stop - 5] + pack_value(value) + bucket[stop:]
             return
-        self._buckets[number] = bucket + pack_entry(mark, value)[self._told(number) :]
+        self._buckets[number] = bucket + mark[self._told(number) :] + pack_value(value)
         self.count += 1
         self._room.count += 1
         if self.count > self._most:
@@ -320,7 +328,7 @@ class KnownIds:
         kept = [entry for entry in self._entries(number) if lasts(entry[1], now)]
         gone = len(self._buckets[number]) // (ENTRY - told) - len(kept)
         if gone:
-            self._buckets[number] = b"".join([pack_entry(*entry)[told:] for entry in kept])
+            self._buckets[number] = b"".join([mark[told:] + pack_value(value) for mark, value in kept])
             self._drop(gone)
         return gone
 

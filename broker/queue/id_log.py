@@ -9,6 +9,7 @@ takes ids for those of other settings.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from struct import Struct
 
 from leveret.broker.queue.interfaces import DelayDisk
@@ -25,8 +26,8 @@ from leveret.storage.message_ids import (
     Room,
     by_value,
     lasts,
-    pack_entry,
     pack_ids,
+    pack_value,
 )
 
 FEW_CHANGES = 4096
@@ -40,6 +41,7 @@ FEW_ROWS = 64
 ROW = 256 * ENTRY
 """Bytes of ids in a row: it takes one page at most, which is found on a full disk, too."""
 _START = (COPIED, 0)
+_FREED = pack_value(FREE)
 _COPY = Struct(">QQQQ")  # of the row of a copy: its first row, the one after it, earliest and latest value
 
 
@@ -53,9 +55,9 @@ class IdLog:
         """The ids that are on disk after the next commit."""
         self.key = 0
         """The key of the hash, for the row of the line."""
-        self._changed: dict[bytes, int] = {}
-        """Values that the next batch writes."""
-        self._ended: dict[bytes, int] = {}
+        self._changed: dict[bytes, bytes] = {}
+        """Values, as they are in rows, that the next batch writes."""
+        self._ended: dict[bytes, bytes] = {}
         """Those that it writes before it deletes messages."""
         self._new: set[bytes] = set()
         """Those of ids that no earlier batch has."""
@@ -96,13 +98,13 @@ class IdLog:
             self._changed.pop(mark, None)
             self._end(mark, value)
         else:
-            self._changed[mark] = value
+            self._changed[mark] = pack_value(value)
         if is_first:
             self._write_later()
 
     def _end(self, mark: bytes, value: int) -> None:
         if value or mark not in self._new:
-            self._ended[mark] = value
+            self._ended[mark] = pack_value(value)
         else:
             self._ended.pop(mark, None)
             self._new.discard(mark)
@@ -111,7 +113,7 @@ class IdLog:
         """Add ids, none of which is there, with a value by the next commit."""
         is_first = not self._changed and not self._ended
         self.known.add_all(marks, value, self._clock())
-        self._changed.update(dict.fromkeys(marks, value))
+        self._changed.update(dict.fromkeys(marks, pack_value(value)))
         self._new.update(marks if not self._ended else [mark for mark in marks if mark not in self._ended])
         if is_first:
             self._write_later()
@@ -122,7 +124,7 @@ class IdLog:
         done, others = self.known.replace_all(marks, old, new)
         changed = self._changed
         if not is_end:
-            changed.update(dict.fromkeys(done, new))
+            changed.update(dict.fromkeys(done, pack_value(new)))
         for mark in done if is_end else ():
             changed.pop(mark, None)
             self._end(mark, new)
@@ -161,10 +163,10 @@ class IdLog:
             self._unsafe |= new
         else:  # the first commit that finds space again has all from before it
             self._unsafe, self._commits = new, commits
-        for mark in [mark for mark, value in ended.items() if value and mark in self._unsafe]:
+        for mark in [mark for mark, value in ended.items() if value != _FREED and mark in self._unsafe]:
             changed.setdefault(mark, ended.pop(mark))
         for kind, values in ((1, ended), (0, changed)):  # an id that ended first may be known again
-            entries = b"".join([pack_entry(*entry) for entry in values.items()])
+            entries = b"".join(chain.from_iterable(values.items()))
             for at in range(0, len(entries), ROW):
                 self._put_row(self._disk, (LOGGED, 2 * self._next + kind), entries[at : at + ROW])
         self._logged += count
@@ -241,11 +243,14 @@ class IdLog:
     def _replay(self, entries: bytes, now: int) -> None:
         for value, marks in by_value(entries).items():
             self._logged += len(marks)
-            if lasts(value, now):
-                for mark in self.known.add_all(marks, value, now):
+            is_kept = lasts(value, now)
+            if is_kept and not self.known.has_any(marks):
+                self.known.add_all(marks, value, now)
+                continue
+            for mark in marks:
+                if is_kept:
                     self.known.put(mark, value, now)
-            else:
-                for mark in marks:
+                else:
                     self.known.remove(mark)
 
     def _note_damage(self) -> None:
