@@ -362,18 +362,44 @@ class KnownIds:
         head = _PART.pack(at, len(self._buckets), len(sizes)) + Struct(f">{len(sizes)}H").pack(*sizes)
         return b"".join([head, *self._buckets[at:stop]]), -1 if stop == len(self._buckets) else stop
 
-    def load(self, part: bytes) -> None:
-        """Take over a part of a table that was as large as this one, or larger; parts come in their order."""
+    def load(self, part: bytes, row: int, copied: list[int]) -> None:
+        """Take over a part of a table that was as large as this one, or larger; parts come in their order.
+
+        `row`: the number of its row; `copied`: those of the rows that the buckets are from, to be noted.
+        """
         at, total, count = _PART.unpack_from(part)
         while len(self._buckets) < total:
             self._split()
+        copied += [copied[_source(number, len(copied))] for number in range(len(copied), total)]
         start = _PART.size + 2 * count
         for number, size in enumerate(Struct(f">{count}H").unpack_from(part, _PART.size), at):
             before, self._buckets[number] = self._buckets[number], part[start : start + size]
+            copied[number] = row
             start += size
             self._drop((len(before) - size) // (ENTRY - self._told(number)))
 
-    def entries(self) -> Iterator[tuple[bytes, int]]:
-        """Yield all ids with their values."""
-        for number in range(len(self._buckets)):
-            yield from self._entries(number)
+    def missed(self, marks: Sequence[bytes], value: int, row: int, copied: list[int]) -> Sequence[bytes]:
+        """Return those of the ids whose buckets were copied before a row of the log, which has given them a value."""
+        if marks:
+            self._has_had(value)
+        numbers, _ = self._places(marks)
+        size = len(copied)
+        return [
+            mark for mark, number in zip(marks, numbers, strict=True) if copied[_source(number, size)] < row
+        ]
+
+    def entries(self, but: int = FREE) -> Iterator[tuple[bytes, int]]:
+        """Yield ids with their values; not all of those that have the value `but`."""
+        end = pack_value(but)
+        for number, bucket in enumerate(self._buckets):
+            width = ENTRY - self._told(number)
+            ends = [bucket[at::width] for at in range(width - 5, width)]
+            if any(column.strip(end[at : at + 1]) for at, column in enumerate(ends)):
+                yield from self._entries(number)
+
+
+def _source(number: int, size: int) -> int:
+    """Return from which of the first buckets, so many, one with this number was split."""
+    while number >= size:
+        number -= 1 << number.bit_length() - 1
+    return number

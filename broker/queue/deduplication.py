@@ -54,6 +54,7 @@ from leveret.storage.message import Awaited, Message, Persistent, moving
 from leveret.storage.message_ids import (
     FREE,
     KNOWN_BIT,
+    PRESENT,
     copies_of,
     fingerprint,
     time_of,
@@ -581,7 +582,7 @@ class Deduplication:
             self._latest = time_of(largest)  # the time may have been longer when they were taken
             self._until(self._context.clock())
         elif self._settings.deduplicate_mode == QUEUED:
-            for mark, each in self._ids.log.known.entries():
+            for mark, each in self._ids.log.known.entries(but=PRESENT):
                 if returned := copies_of(each) - bool(each & KNOWN_BIT):
                     self._returned[mark] = returned
 

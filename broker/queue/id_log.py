@@ -1,11 +1,12 @@
 """The ids of stored messages of one queue: their table, and the log of its changes on disk.
 
 Every change goes into the commit that has the message, or its end: what is noted before a cut of the journal is one row
-of that batch. Once the log has an eighth of the ids in the table, the buckets of that are copied, some at each commit;
-the log before the copy is deleted then. A bucket has all changes until it was copied, and the log all since the copy
-began: so a start that loads the buckets first, and then the log, has the last change of each id. The row of the line
-has the key of the hash; a part of that stands for what the ids are and how long they are known, so that a start never
-takes ids for those of other settings.
+of that batch. Meanwhile the buckets of the table are copied again and again, some at each commit; the log before a copy
+is deleted once that is whole. A bucket has all changes until it was copied last, and the log all since the last whole
+copy began: so a start that loads the buckets, and then of the log what came after each bucket, has the last change of
+each id. While a table is copied, the log gets an eighth of its ids; half of them, on average, came after their buckets.
+The row of the line has the key of the hash; a part of that stands for what the ids are and how long they are known, so
+that a start never takes ids for those of other settings.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,11 +32,11 @@ from leveret.storage.message_ids import (
 )
 
 FEW_CHANGES = 4096
-"""Ids in the log, besides an eighth of those in the table, from which the table is copied."""
-LEAST_COPIED, MOST_COPIED = 8192, 1 << 20
-"""Bytes of buckets that a commit copies at least, and at most."""
-COPIED_EACH = 16
-"""Ids that a commit copies for each change: the log grows little meanwhile."""
+"""Ids in the log from which the table is copied."""
+LEAST_COPIED = 8192
+"""Bytes of buckets that a commit copies at least."""
+COPIED_EACH = 8
+"""Ids that a commit copies for each change."""
 FEW_ROWS = 64
 """Old rows that a commit deletes."""
 ROW = 256 * ENTRY
@@ -170,7 +171,7 @@ class IdLog:
             for at in range(0, len(entries), ROW):
                 self._put_row(self._disk, (LOGGED, 2 * self._next + kind), entries[at : at + ROW])
         self._logged += count
-        self._copy(self._disk, min(MOST_COPIED, max(LEAST_COPIED, COPIED_EACH * ENTRY * count)))
+        self._copy(self._disk, max(LEAST_COPIED, COPIED_EACH * ENTRY * count))
 
     def _put_row(self, disk: DelayDisk, due: Due, content: bytes) -> None:
         if not self._is_stored:
@@ -195,7 +196,7 @@ class IdLog:
                 for due in ((COPIED, 2 * number), (LOGGED, 2 * number), (LOGGED, 2 * number + 1)):
                     disk.journal.delete(TABLE, pack_key(self.line, due))
                 self._first = number + 1
-        elif self._logged > self.known.count // 8 + FEW_CHANGES:
+        elif self._logged > FEW_CHANGES:
             self._copied, self._began, self._logged = 0, self._next, 0
 
     def recover(
@@ -219,7 +220,8 @@ class IdLog:
             self.start_anew()
             return FREE
         self.key = key
-        now, known, first, after, self._first = self._clock(), self.known, 0, 0, 0
+        known, first, self._first = self.known, 0, 0
+        copied = [0]  # the row from which each bucket is
         for due, row in rows():
             number = due[1] // 2
             try:
@@ -229,29 +231,31 @@ class IdLog:
                 content = b""
             if due == _START:
                 if content:
-                    first, after, known.earliest, known.latest = _COPY.unpack(content)
+                    first, _, known.earliest, known.latest = _COPY.unpack(content)
                 continue
             self._first = min(self._first or number, number)
             self._next = max(self._next, number + 1)
             if due[0] == LOGGED and number >= first:
-                self._replay(content, now)
-            elif first <= number < after and content:
-                known.load(content)
+                self._replay(content, number, copied)
+            elif number >= first > 0 and content:
+                known.load(content, number, copied)
         self._old = first
         return known.latest
 
-    def _replay(self, entries: bytes, now: int) -> None:
-        for value, marks in by_value(entries).items():
-            self._logged += len(marks)
+    def _replay(self, entries: bytes, number: int, copied: list[int]) -> None:
+        now, known = self._clock(), self.known
+        for value, all_marks in by_value(entries).items():
+            self._logged += len(all_marks)
             is_kept = lasts(value, now)
-            if is_kept and not self.known.has_any(marks):
-                self.known.add_all(marks, value, now)
+            marks = known.missed(all_marks, value, number, copied)
+            if is_kept and not known.has_any(marks):
+                known.add_all(marks, value, now)
                 continue
             for mark in marks:
                 if is_kept:
-                    self.known.put(mark, value, now)
+                    known.put(mark, value, now)
                 else:
-                    self.known.remove(mark)
+                    known.remove(mark)
 
     def _note_damage(self) -> None:
         if self._disk is not None:

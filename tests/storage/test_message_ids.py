@@ -83,13 +83,13 @@ def test_a_table_is_loaded_from_its_parts(count, most, monkeypatch):
     """Its parts have all ids that stay, and were there before the first, though it grows while they are made."""
     monkeypatch.setattr(message_ids, "BUCKET", 3)
     marks = [fingerprint(1, b"%d" % number) for number in range(2 * count)]
-    known, room, at = KnownIds(), Room(), 0
+    known, room, at, copied = KnownIds(), Room(), 0, [0]
     known.add_all(marks[:count], PRESENT, NOW)
     later = iter(marks[count:])
     loaded = KnownIds(room)
     while at >= 0:
         part, at = known.part(at, most)
-        loaded.load(part)
+        loaded.load(part, 5, copied)
         known.add_all([*islice(later, 20)], value_until(NOW), NOW)
         known.remove(marks[count - 1]) if count else None
     assert set(marks[: count - 1]) <= dict(loaded.entries()).keys() <= {*marks}

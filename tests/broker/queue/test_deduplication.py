@@ -1528,7 +1528,6 @@ class TestDisk:
         """However long a queue runs, its rows are those of a few times its ids, and a kill finds exactly these."""
         monkeypatch.setattr(id_log, "FEW_CHANGES", 10)
         monkeypatch.setattr(id_log, "LEAST_COPIED", 60)
-        monkeypatch.setattr(id_log, "MOST_COPIED", 60)
         monkeypatch.setattr(id_log, "FEW_ROWS", 4)
         client = ready(disk_node, RUNNING)
         for number in range(5):
