@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import brokers
+from bench import brokers, repeats
 from bench.client import Client, publish_frames
-from bench.repeats import ONCE, QUEUE, Publishing, _connect, _count
+from bench.repeats import MODES, ONCE, QUEUE, Publishing, _connect, _count, pass_through
 
 
 @pytest.mark.parametrize("arguments", [ONCE, {}])
@@ -29,3 +29,19 @@ def test_messages_that_are_there_twice_are_counted(tmp_path: Path, arguments: di
     repeated, present, sevens = asyncio.run(run())
     assert repeated > 0
     assert (present, sevens > 1) == (300, arguments != ONCE)
+
+
+def test_a_rate_is_that_of_fresh_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every mode takes all messages, and again those with later ids; an id that is known is found to be a repeat."""
+
+    async def run() -> None:
+        with brokers.alone() as running:
+            for mode in MODES:
+                for first in (0, 300):
+                    rate, used = await pass_through(running, mode, first, 300)
+                    assert rate > 0 <= used
+            monkeypatch.setattr(repeats, "PATIENCE", 1.0)
+            with pytest.raises(TimeoutError):
+                await pass_through(running, "window", 300, 1)
+
+    asyncio.run(run())
