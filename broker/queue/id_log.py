@@ -38,7 +38,7 @@ LEAST_COPIED = 8192
 COPIED_EACH = 8
 """Ids that a commit copies for each change."""
 FEW_ROWS = 64
-"""Old rows that a commit deletes."""
+"""Old rows that a commit deletes, or one for 16 changes."""
 ROW = 256 * ENTRY
 """Bytes of ids in a row: it takes one page at most, which is found on a full disk, too."""
 _START = (COPIED, 0)
@@ -171,7 +171,7 @@ class IdLog:
             for at in range(0, len(entries), ROW):
                 self._put_row(self._disk, (LOGGED, 2 * self._next + kind), entries[at : at + ROW])
         self._logged += count
-        self._copy(self._disk, max(LEAST_COPIED, COPIED_EACH * ENTRY * count))
+        self._copy(self._disk, count)
 
     def _put_row(self, disk: DelayDisk, due: Due, content: bytes) -> None:
         if not self._is_stored:
@@ -180,24 +180,24 @@ class IdLog:
         disk.journal.put(TABLE, *pack_ids(self.line, due, content))
         self._next += 1
 
-    def _copy(self, disk: DelayDisk, octets: int) -> None:
-        """Copy some buckets if the log is long; then delete the rows that no start needs any more."""
-        if self._copied >= 0:
-            while octets > 0 and self._copied >= 0:
-                part, self._copied = self.known.part(self._copied, ROW)
-                self._put_row(disk, (COPIED, 2 * self._next), part)
-                octets -= len(part)
+    def _copy(self, disk: DelayDisk, count: int) -> None:
+        """Copy some buckets, in step with so many changes; delete rows that no start needs any more."""
+        octets = max(LEAST_COPIED, COPIED_EACH * ENTRY * count)
+        stop = min(self._first + max(FEW_ROWS, count // 16), self._old)
+        for number in range(self._first, stop):
+            for due in ((COPIED, 2 * number), (LOGGED, 2 * number), (LOGGED, 2 * number + 1)):
+                disk.journal.delete(TABLE, pack_key(self.line, due))
+            self._first = number + 1
+        if self._copied < 0 and self._logged > FEW_CHANGES:
+            self._copied, self._began, self._logged = 0, self._next, 0
+        while octets > 0 and self._copied >= 0:
+            part, self._copied = self.known.part(self._copied, ROW)
+            self._put_row(disk, (COPIED, 2 * self._next), part)
+            octets -= len(part)
             if self._copied < 0:
                 self._old = self._began
                 copy = _COPY.pack(self._began, self._next, self.known.earliest, self.known.latest)
                 self._put_row(disk, _START, copy)
-        elif self._first < self._old:
-            for number in range(self._first, min(self._first + FEW_ROWS, self._old)):
-                for due in ((COPIED, 2 * number), (LOGGED, 2 * number), (LOGGED, 2 * number + 1)):
-                    disk.journal.delete(TABLE, pack_key(self.line, due))
-                self._first = number + 1
-        elif self._logged > FEW_CHANGES:
-            self._copied, self._began, self._logged = 0, self._next, 0
 
     def recover(
         self,
