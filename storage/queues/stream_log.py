@@ -357,10 +357,7 @@ class StreamLog(AppendOnly, Looks):
     # -- reads ------------------------------------------------------------------------------------------------------
 
     def chunk(self, offset: int) -> Chunk | None:
-        """Return the chunk that has an offset (>= `first`).
-
-        None at the end, or while it is read: then `on_loaded` is called.
-        """
+        """Return the chunk that has an offset (>= `first`); None at the end, or until `on_loaded` is called."""
         at = bisect_right(self._chunks, offset, key=_first) - 1
         if at >= 0 and offset < self._chunks[at].stop:
             chunk = self._chunks[at]
