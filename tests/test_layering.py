@@ -127,6 +127,8 @@ DRIVERS = (
     "broker.placement.pipe",
     "broker.placement.processes",
     "broker.placement.questions",
+    "broker.placement.shared_users",
+    "broker.placement.sharing_server",
     "broker.placement.view",
     "broker.placement.vhost_process",
     "broker.process.audit_writer",
@@ -233,6 +235,8 @@ ONLY_FOR = {
         "broker.replication.replicated_store",
         "broker.placement.forwarding",
         "broker.placement.front",
+        "broker.placement.shared_users",
+        "broker.placement.sharing_server",
         "broker.placement.vhost_process",
         "broker.server.replicated_server",
     )

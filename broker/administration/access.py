@@ -98,6 +98,9 @@ class AdministeredBroker(Node):
     process: Any  # the process (`broker.cli.main`); None if it is an application's
     cluster: Any  # the cluster (`broker.replication.control.Control`); None if the log is not replicated
     logs: Any = None  # the logs of `vhosts.directory` (`broker.placement.logs.Logs`); None for none
+    shared: Any = (
+        None  # users that logs share (`broker.placement.shared_users`); None if they are this broker's
+    )
     forwards: Any = None  # clients of other brokers (`broker.placement.forwarding`); None for none
     place: Literal["", "front", "process"] = ""  # which of the processes for virtual hosts it is; '' for none
     node_name: str
@@ -142,6 +145,21 @@ class AdministeredBroker(Node):
         from leveret.broker.statistics.statistics import Statistics  # noqa: PLC0415 - not without the API
 
         return Statistics(self, self.config.management.interval_ms / 1000)
+
+    @property
+    def changed_users(self) -> Users:
+        """The users, to be changed; raises BadRequestError if they are those of another log, and says where."""
+        self.check_shared()
+        return self.users
+
+    def check_shared(self) -> None:
+        """Raise BadRequestError if users and global parameters are those of another log."""
+        if self.shared is not None and self.shared.refusal:
+            raise BadRequestError(self.shared.refusal)
+
+    def has_vhost(self, name: str) -> bool:
+        """Return whether users may have rights in a vhost: it is here, or in another log that shares them."""
+        return name in self.vhosts or (self.shared is not None and name in self.shared.vhosts)
 
     def forget_decisions(self) -> None:
         """Forget what authentication backends have decided, so that connections ask them again within a second."""

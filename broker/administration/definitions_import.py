@@ -222,7 +222,8 @@ class Checks:
         vhost, user = getattr(entry, "vhost", None), getattr(entry, "user", None)
         if vhost is not None:
             text = f"Virtual host '{vhost}' does not exist"
-            self._check(text, "vhosts", vhost, is_there=vhost in self._broker.vhosts)
+            is_there = vhost in self._broker.vhosts or (user is not None and self._broker.has_vhost(vhost))
+            self._check(text, "vhosts", vhost, is_there=is_there)
         if user is not None:
             is_there = self._broker.users.get(user) is not None
             self._check(f"User '{user}' does not exist", "users", user, is_there=is_there)
@@ -290,7 +291,7 @@ class Checks:
     def users(self, entry: UserEntry) -> Planned:
         """Check a user."""
         given_hash = None if entry.password_hash is msgspec.UNSET else entry.password_hash
-        users = self._broker.users
+        users = self._broker.changed_users
         present = users.get(entry.name)
         check_user(entry.name, entry.hashing_algorithm, given_hash, present)
         limits = checked_limits(limits_of(entry.limits), USER_LIMITS, "user-limits")
@@ -329,7 +330,7 @@ class Checks:
 
     def permissions(self, entry: PermissionEntry) -> Planned:
         """Check permissions."""
-        identity, users = (entry.user, entry.vhost), self._broker.users
+        identity, users = (entry.user, entry.vhost), self._broker.changed_users
         rights = {"configure": entry.configure, "write": entry.write, "read": entry.read}
         self._tried.set_permissions(*identity, **rights)
         self._tried.clear_permissions(*identity)
@@ -344,7 +345,7 @@ class Checks:
         rights = {"write": entry.write, "read": entry.read}
         self._tried.set_topic_permissions(*identity, **rights)
         self._tried.clear_topic_permissions(*identity)
-        users = self._broker.users
+        users = self._broker.changed_users
         row = users.topic_permissions(entry.user, entry.vhost).rows.get(entry.exchange)
         before = None if row is None else {name: getattr(row, name) for name in rights}
         return Planned(before, rights, lambda: users.set_topic_permissions(*identity, **rights))
@@ -379,6 +380,7 @@ class Checks:
 
     def global_parameters(self, entry: GlobalParameterEntry) -> Planned:
         """Check a global parameter."""
+        self._broker.check_shared()
         parameters = self._broker.directory.global_parameters
         value = as_object(entry.value)
         before = {"value": parameters.get(entry.name)} if entry.name in parameters else None

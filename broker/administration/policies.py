@@ -159,11 +159,13 @@ class PolicyAdministration(Group):
         authorize(self._broker.users, actor, Right.POLICYMAKER)
         if is_too_deep(value):
             raise BadRequestError(f"{name} is nested deeper than {MAX_DEPTH} levels")
+        self._broker.check_shared()
         self._broker.directory.global_parameters.set(name, value)
 
     def clear_global_parameter(self, actor: User | None, name: str) -> None:
         """Remove a global parameter; raises NotFoundError."""
         authorize(self._broker.users, actor, Right.POLICYMAKER)
+        self._broker.check_shared()
         with refusals(ParameterError, NotFoundError):
             self._broker.directory.global_parameters.clear(name)
 

@@ -59,8 +59,8 @@ class UserAdministration(Group):
         cannot log in. The algorithm has RabbitMQ's name; '' is that of new passwords, or of a hash of this size. Raises
         BadRequestError.
         """
-        users = self._broker.users
-        authorize(users, actor, Right.ADMINISTRATOR)
+        authorize(self._broker.users, actor, Right.ADMINISTRATOR)
+        users = self._broker.changed_users
         hashing_algorithm = hashing_algorithm or _algorithm(password_hash, users.passwords.algorithm)
         check_password_rules(users, password if password_hash is None else None)
         present = users.get(name)
@@ -70,7 +70,7 @@ class UserAdministration(Group):
     def delete(self, actor: User | None, name: str) -> None:
         """Delete a user with its permissions, which closes its connections; raises NotFoundError."""
         self._check(actor, None, name)
-        self._broker.users.remove(name)
+        self._broker.changed_users.remove(name)
 
     # -- permissions ------------------------------------------------------------------------------------------------
 
@@ -91,12 +91,12 @@ class UserAdministration(Group):
         """Grant a user access to a vhost; raises NotFoundError, and BadRequestError for an invalid pattern."""
         self._check(actor, vhost, user)
         with refusals(InvalidPatternError, BadRequestError):
-            self._broker.users.set_permissions(user, vhost, configure, write, read)
+            self._broker.changed_users.set_permissions(user, vhost, configure, write, read)
 
     def clear_permissions(self, actor: User | None, vhost: str, user: str) -> None:
         """Remove a user's permissions in a vhost; raises NotFoundError."""
         self._check(actor, vhost, user)
-        self._broker.users.clear_permissions(user, vhost)
+        self._broker.changed_users.clear_permissions(user, vhost)
 
     def topic_permissions(
         self, actor: User | None, *, vhost: str | None = None, user: str | None = None
@@ -118,18 +118,18 @@ class UserAdministration(Group):
         """
         self._check(actor, vhost, user)
         with refusals(InvalidPatternError, BadRequestError):
-            self._broker.users.set_topic_permissions(user, vhost, exchange, write, read)
+            self._broker.changed_users.set_topic_permissions(user, vhost, exchange, write, read)
 
     def clear_topic_permissions(
         self, actor: User | None, vhost: str, user: str, exchange: str | None = None
     ) -> None:
         """Remove the topic permissions at one exchange or, for None, at all of the vhost; raises NotFoundError."""
         self._check(actor, vhost, user)
-        self._broker.users.clear_topic_permissions(user, vhost, exchange)
+        self._broker.changed_users.clear_topic_permissions(user, vhost, exchange)
 
     def _check(self, actor: User | None, vhost: str | None, user: str | None) -> None:
         authorize(self._broker.users, actor, Right.ADMINISTRATOR)
-        if vhost is not None:
+        if vhost is not None and not self._broker.has_vhost(vhost):
             found_vhost(self._broker, vhost)
         if user is not None:
             found_user(self._broker, user)
@@ -148,13 +148,13 @@ class UserAdministration(Group):
         """Set limits of a user by RabbitMQ's names, negative for none; raises NotFoundError, BadRequestError."""
         self._check(actor, None, user)
         checked = checked_limits(limits, USER_LIMITS, "user-limits")
-        users = self._broker.users
+        users = self._broker.changed_users
         users.set_user_limits(user, user_limits_of(limits_by_name(users.user_limits(user)) | checked))
 
     def clear_limits(self, actor: User | None, user: str, name: str | None = None) -> None:
         """Remove one of a user's limits, or all of them; raises NotFoundError."""
         self._check(actor, None, user)
-        users = self._broker.users
+        users = self._broker.changed_users
         limits = limits_by_name(users.user_limits(user)) if name is not None else {}
         limits.pop(name or "", None)
         users.set_user_limits(user, user_limits_of(limits))

@@ -24,6 +24,7 @@ from leveret.broker.cli.startup import (
 )
 from leveret.broker.config.config import RELEASED_AT, Config
 from leveret.broker.metadata.recorder import octets
+from leveret.broker.placement.shared_users import SharedUsers
 from leveret.broker.process import logs
 from leveret.broker.process.resource_alarms import memory_limit
 from leveret.broker.process.sd_notify import Notifier
@@ -65,9 +66,11 @@ async def serve_replicated(config: Config, stopping: asyncio.Event, lead: Lead, 
 
 
 async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: logs.Logs) -> int:
-    driver, look_for_log = await _make_driver(config)
+    driver, look_for_log, shared = await _make_driver(config)
     driver.start()
-    control = Control(driver, config.replication.warnings, config.replication.log, look_for_log)
+    if shared is not None:
+        shared.start()
+    control = Control(driver, config.replication.warnings, config.replication.log, look_for_log, shared)
     standby = Standby(driver, config, control, outputs)
     try:
         await standby.start()
@@ -92,8 +95,8 @@ async def _serve(config: Config, stopping: asyncio.Event, lead: Lead, outputs: l
     return await _lead(config, driver, control, stopping, lead, outputs)
 
 
-async def _make_driver(config: Config) -> tuple[NodeDriver, LookForLog]:
-    """Return the driver of this node, and what looks for a log; raises StartupError."""
+async def _make_driver(config: Config) -> tuple[NodeDriver, LookForLog, SharedUsers | None]:
+    """Return the driver of this node, what looks for a log, and the users that logs share; raises StartupError."""
     try:
         from leveret.broker.replication.postgresql import PostgreSQLDriver  # noqa: PLC0415 - an extra
         from leveret.broker.replication.postgresql_moves import look_for_log  # noqa: PLC0415
@@ -128,7 +131,7 @@ async def _make_driver(config: Config) -> tuple[NodeDriver, LookForLog]:
         raise StartupError(str(error), exit_codes.of_storage(error)) from None
     if released_at := os.environ.pop(RELEASED_AT, ""):
         driver.node.candidate.stand_back(float(released_at))
-    return driver, partial(look_for_log, servers)
+    return driver, partial(look_for_log, servers), SharedUsers.of(config, servers)
 
 
 async def _opened(driver: NodeDriver, stopping: asyncio.Event) -> None:
@@ -206,6 +209,8 @@ class Standby:
         former = self._broker
         try:
             rows = self._driver.environment.definitions()
+            if rows is not None and self._control.shared is not None:
+                rows = self._control.shared.joined(rows)
             if rows is None or rows == self._rows:
                 return former
             made = WaitingBroker(self._config, rows, self._control, self._obstacle, former)
@@ -236,12 +241,16 @@ class _Leadership:
         driver.on_wanted = self._wanted
 
     def make_server(self) -> "ReplicatedServer":
+        from leveret.broker.placement.sharing_server import SharingServer  # noqa: PLC0415
         from leveret.broker.server.replicated_server import ReplicatedServer  # noqa: PLC0415
 
-        self._server = ReplicatedServer(
+        kind = ReplicatedServer if self._control.shared is None else SharingServer
+        self._server = server = kind(
             self._config, self.store, self._driver.may_answer, self._on_stale, self._control
         )
-        vhosts = self._server.vhosts
+        if isinstance(server, SharingServer):
+            self._driver.node.users = server.published
+        vhosts = server.vhosts
         self._driver.node.list_vhosts = lambda: tuple(sorted(map(octets, vhosts)))
         return self._server
 
@@ -284,6 +293,8 @@ async def _lead(
         await driver.hand_over()
         await driver.stop()
         raise StartupError(str(error), exit_codes.DATA) from None
+    if control.shared is not None:
+        await control.shared.read()  # the users of now, before anybody logs in
     leading: asyncio.Future[int] = asyncio.ensure_future(lead(leadership.ending, leadership.make_server))
     stop = asyncio.create_task(stopping.wait())
     stop.add_done_callback(lambda _: leadership.ending.set())

@@ -35,5 +35,9 @@ class PlacementConfig(msgspec.Struct, frozen=True):
         doc="PostgreSQL database of several replicated logs, as `replication.url`: clients of all virtual hosts are "
         "forwarded to the node that leads the log which has theirs, and none is served here (experimental: [how "
         "to](howto/vhost-processes.md#several-logs-in-one-database)).")] = ""
+    users_log: Annotated[str, Key("vhosts.users_log", own=True,
+        doc="Name of the log whose users, their rights and limits, and global parameters count for all logs of the "
+        "database: the same at all their nodes, and with `vhosts.directory` (experimental: [how "
+        "to](howto/vhost-processes.md#several-logs-in-one-database)).")] = ""
     tls: Annotated[ClientTLS, Prefix("vhosts.ssl_options", (
         ("$peer", "other broker"), ("that of the $name", "the host of the address"), ("$verify", "")))] = ClientTLS()

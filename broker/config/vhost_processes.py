@@ -13,6 +13,7 @@ from leveret.broker.config.backends import tls_problems
 from leveret.broker.config.keys import KEYS
 from leveret.broker.config.placement import FOLDER, PlacementConfig
 from leveret.broker.config.sections import Config
+from leveret.broker.config.values import LOG_NAME, LOG_NAME_RULE
 
 _DATABASE: Final = re.compile(r"postgres(ql)?://")
 _EXPERIMENTAL: Final = "{} is experimental (docs/howto/vhost-processes.md)"
@@ -52,6 +53,7 @@ def warnings_of(wanted: PlacementConfig) -> Iterator[str]:
         "vhosts.processes": wanted.processes,
         "vhosts.broker": wanted.elsewhere,
         "vhosts.directory": wanted.directory,
+        "vhosts.users_log": wanted.users_log,
     }
     return (_EXPERIMENTAL.format(mode) for mode, is_used in modes.items() if is_used)
 
@@ -66,6 +68,8 @@ def problems_of(config: Config) -> Iterator[str]:
     if wanted.directory:
         yield from database_problems("vhosts.directory", wanted.directory)
         yield from _set_ones(config, _UNSET_WITH_DIRECTORY, "vhosts.directory")
+    if wanted.users_log:
+        yield from _users_log_problems(config)
     if any(is_encrypted) or wanted.directory:
         yield from tls_problems(_TLS_OPTIONS, wanted.tls)
     elif wanted.tls != ClientTLS():
@@ -80,6 +84,13 @@ def problems_of(config: Config) -> Iterator[str]:
     for name, number in wanted.pins.items():
         if number > wanted.processes:
             yield f"vhosts.process.{name} must be at most vhosts.processes ({wanted.processes})"
+
+
+def _users_log_problems(config: Config) -> Iterator[str]:
+    if not LOG_NAME.fullmatch(config.placement.users_log):
+        yield f"vhosts.users_log {LOG_NAME_RULE}"
+    if not (config.placement.directory or config.replication.log):
+        yield "vhosts.users_log has no effect without replication.log or vhosts.directory"
 
 
 def _set_ones(config: Config, keys: Iterable[str], mode: str) -> Iterator[str]:

@@ -143,6 +143,7 @@ def get_cluster_name(call: Call) -> Answer:
 @ROUTES.put("cluster-name", body=(required("name"),), state=_cluster_name)
 def put_cluster_name(call: Call) -> None:
     """Set the name that clients see."""
+    call.broker.check_shared()
     call.broker.directory.rename_cluster(call.body("name").text("name"))
 
 

@@ -309,7 +309,7 @@ def delete_topic_permissions(call: Call, vhost: str, user: str) -> None:
 
 
 def _check_names(call: Call) -> None:
-    if call.names["vhost"] not in call.broker.vhosts or call.broker.users.get(call.names["user"]) is None:
+    if not call.broker.has_vhost(call.names["vhost"]) or call.broker.users.get(call.names["user"]) is None:
         raise bad_request("vhost_or_user_not_found")
 
 

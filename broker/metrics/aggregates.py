@@ -354,6 +354,9 @@ FORWARDED: Final[tuple[Family, ...]] = (
            ("direction",), _forwarded),
     _gauge("leveret_directory_up", "1 if the database with the directory of logs answers; with vhosts.directory only",
            lambda node: None if node.broker.logs is None else int(not node.broker.logs.problem)),
+    _gauge("leveret_shared_users_age_seconds",
+           "Time since the users were those of their log; with vhosts.users_log only",
+           lambda node: None if node.broker.shared is None else node.broker.shared.age),
     Family("leveret_directory_vhosts", GAUGE, "Virtual hosts of a log, and its leader; with vhosts.directory only",
            ("log", "leader"), _logs),
 )  # fmt: skip

@@ -7,7 +7,7 @@ nodes of a replicated log that wait refuse it. Nothing is read of what goes on a
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,8 @@ from leveret.broker.errors import AMQPError, ReplyCode, not_allowed
 from leveret.broker.network.socket_driver import SocketDriver
 from leveret.broker.placement.logs import Logs
 from leveret.broker.placement.placement import PlacementError
+from leveret.broker.placement.shared_users import SharedUsers, without_users
+from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.server.server import Server
@@ -393,14 +395,27 @@ class ForwardingServer(Server):
     def __init__(
         self, config: Config, disk: "DataStore | None" = None, time_source: TimeSource | None = None
     ) -> None:
-        super().__init__(config, disk, time_source)
+        servers = _servers(config)
+        self.shared = None if servers is None else SharedUsers.of(config, servers)
+        super().__init__(config if self.shared is None else without_users(config), disk, time_source)
         self.forwards = Forwards(self.loop, config.placement)
-        self.logs = self.forwards.logs = _logs(config)
+        self.logs = self.forwards.logs = _logs(config, servers, self.shared)
         if self.forwards:
             self.gate.most_sockets = max(1, self.gate.most_sockets // 2)  # a forwarded client takes two
 
+    def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
+        """Create what an earlier run has stored, with the users of the logs; raises as `Server.load_definitions`."""
+        if self.shared is None:
+            return super().load_definitions(rows)
+        queues: list[Queue] = self.shared.load(self, rows, super().load_definitions)
+        return queues
+
     async def start(self) -> None:
         """Start as `Server.start`, and read the directory of logs."""
+        if self.shared is not None:
+            self.loop.attach(asyncio.get_running_loop())
+            await self.shared.read()
+            self.shared.start()
         await super().start()
         if self.logs is not None:
             self.logs.start()
@@ -408,20 +423,27 @@ class ForwardingServer(Server):
     async def stop(self, *arguments: Any, **options: Any) -> int:
         """Open no connection elsewhere any more, then stop as `Server.stop`."""
         self.forwards.close()
-        if self.logs is not None:
-            await self.logs.close()
+        for each in (self.logs, self.shared):
+            if each is not None:
+                await each.close()
         return await super().stop(*arguments, **options)
 
 
-def _logs(config: Config) -> Logs | None:
-    """Return the logs of `vhosts.directory`; raises PlacementError."""
+def _servers(config: Config) -> Any:
+    """Return the database of `vhosts.directory`, None for none; raises PlacementError."""
     if not config.placement.directory:
         return None
-    from leveret.broker.replication.postgresql_directory import LogReader  # noqa: PLC0415 - an extra
-    from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: PLC0415
+    from leveret.broker.replication.postgresql_servers import Servers, with_timeouts  # noqa: PLC0415 - an extra
 
     try:
-        servers = Servers(with_timeouts(config.placement.directory))
+        return Servers(with_timeouts(config.placement.directory))
     except ValueError as error:
         raise PlacementError(f"vhosts.directory: {error}") from None
-    return Logs(LogReader(servers), is_tls=bool(config.tls_listeners))
+
+
+def _logs(config: Config, servers: Any, shared: SharedUsers | None) -> Logs | None:
+    if servers is None:
+        return None
+    from leveret.broker.replication.postgresql_directory import LogReader  # noqa: PLC0415 - an extra
+
+    return Logs(LogReader(servers), is_tls=bool(config.tls_listeners), shared=shared)

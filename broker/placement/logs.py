@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from leveret.broker.config.values import BrokerAddress, broker_addresses
 from leveret.broker.metadata.recorder import octets, text
+from leveret.broker.placement.shared_users import SharedUsers
 from leveret.broker.replication.directory import LogFacts, balanced
 from leveret.broker.replication.engine import NoAnswerError
 from leveret.broker.replication.settings import Settings
@@ -36,8 +37,9 @@ class Reader(Protocol):
 class Logs:
     """The logs, read again and again; with `is_tls` no client is sent to a node without TLS."""
 
-    def __init__(self, reader: Reader, *, is_tls: bool) -> None:
+    def __init__(self, reader: Reader, *, is_tls: bool, shared: SharedUsers | None = None) -> None:
         self._reader = reader
+        self._shared = shared
         self._is_tls = is_tls
         self._lock = asyncio.Lock()
         self._read_at = float("-inf")
@@ -141,8 +143,7 @@ class Logs:
         return {each.name for each in roll.others_up(time.monotonic(), proved=proved)}
 
     def _problems(self) -> Iterator[str]:
-        if self.problem:
-            yield self.problem
+        yield from {self.problem, "" if self._shared is None else self._shared.problem} - {""}
         for each in self._found:
             if not each.leader:
                 yield f"no node leads log {each.name}"

@@ -5,7 +5,7 @@ those of the node once they are on disk, in the order of the changes. What depen
 client, waits behind them. In a process `FollowedRows` makes the same changes in memory only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from msgspec.structs import astuple
@@ -38,6 +38,56 @@ OF_NODE: tuple[type[Row], ...] = (
 )
 """The rows that all processes follow, in the order in which they need each other."""
 _KINDS = frozenset(row.kind for row in OF_NODE)
+_SHARED = frozenset(row.kind for row in OF_NODE if row is not VHostLimitsRow)
+
+
+def is_shared(key: bytes) -> bool:
+    """Return whether a row is one of those that logs share: limits of a virtual host stay in its log."""
+    return key[:1] in _SHARED
+
+
+def in_order(rows: Iterable[tuple[bytes, bytes | None]]) -> Rows:
+    """Return rows in the order in which they need each other; what is deleted comes last, a user behind its rights."""
+    order = {row.kind: at for at, row in enumerate(OF_NODE)}
+    gone = len(order)
+
+    def place(row: tuple[bytes, bytes | None]) -> int:
+        kind, is_gone = row[0][:1], row[1] is None
+        return order[kind] + gone * is_gone * (2 if kind == UserRow.kind else 1)
+
+    return sorted(rows, key=place)
+
+
+def changes_to(known: Mapping[bytes, bytes], rows: Rows, *, is_whole: bool) -> Rows:
+    """Return what changes known rows to new ones, of which `rows` has all, or those that may have changed."""
+    found = dict(rows)
+    if is_whole:
+        found |= dict.fromkeys(known.keys() - found.keys())
+    return in_order(row for row in found.items() if known.get(row[0]) != row[1])
+
+
+class PublishedRows:
+    """The shared rows as the leader of their log publishes them: first all, then those that have changed."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._changed = {key: value for key, value in rows if is_shared(key)}
+        self.is_whole = True  # True until all were published once
+
+    def take(self, message: AnyMessage) -> None:
+        """Take a change that is settled."""
+        if isinstance(message, Changed):
+            self._changed |= {key: value for key, value in message.rows if is_shared(key)}
+
+    def changes(self) -> Rows:
+        """Return what is to be published."""
+        return list(self._changed.items())
+
+    def kept(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Take note that this was published."""
+        self.is_whole = False
+        for key, value in rows:
+            if self._changed.get(key) == value:
+                self._changed.pop(key, None)
 
 
 class SettledChanges:
@@ -69,8 +119,7 @@ class SettledChanges:
     @property
     def rows(self) -> Rows:
         """The rows of the node as they are now."""
-        order = {row.kind: at for at, row in enumerate(OF_NODE)}
-        return sorted(self._rows.items(), key=lambda row: order[row[0][:1]])
+        return in_order(self._rows.items())
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row."""

@@ -35,7 +35,9 @@ class Control:
         warnings: list[str],  # of the configuration
         log: str = "",  # the name of one of several logs
         look_for_log: LookForLog | None = None,
+        shared: Any = None,  # the users that logs share (`broker.placement.shared_users`); None for own ones
     ) -> None:
+        self.shared = shared
         self.log = log
         self._look_for_log = look_for_log
         self._driver = driver
@@ -111,6 +113,8 @@ class Control:
         node, found = self._node, list(self._warnings)
         if not self._driver.is_answered:
             found.append("the database does not answer")
+        if self.shared is not None and self.shared.problem:
+            found.append(self.shared.problem)
         if node.obstacle:
             found.append(node.obstacle)
         if node.damage:

@@ -12,7 +12,7 @@ Obligations of an engine:
 - A read may show what was never answered. Whoever reads it must not take it for durable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -189,7 +189,7 @@ class Forget(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """Publish the virtual hosts of the log. Answered by `Kept`.
+    """Publish the virtual hosts of the log, and rows of users that other logs share. Answered by `Kept`.
 
     Not kept if this was done under a later epoch, or with a higher number in this one.
     """
@@ -197,6 +197,8 @@ class Describe(NamedTuple):
     epoch: int
     number: int
     vhosts: tuple[bytes, ...]  # names
+    rows: Sequence[tuple[bytes, bytes | None]] = ()  # keys and values, None for one that was deleted
+    is_whole: bool = False  # True if there are no other rows
 
 
 class PutChunk(NamedTuple):

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leveret.broker.replication import engine, snapshots
 from leveret.broker.replication.chain import BadEntryError, Batch
@@ -194,6 +194,7 @@ class Node:
         self._logs: tuple[engine.Led, ...] = ()  # as they were when the lease was last seen to move
         self.list_vhosts: Callable[[], tuple[bytes, ...]] | None = None
         """Returns the names of the virtual hosts, which a node that leads publishes whenever they have changed."""
+        self.users: Any = None  # rows for other logs (`broker.placement.node_rows.PublishedRows`), or None
         self._described: tuple[bytes, ...] | None = None  # as published
         self._descriptions = 0
         self._next_description = now
@@ -483,10 +484,12 @@ class Node:
             return None
         self._next_description = now + self._settings.description
         vhosts = self.list_vhosts()
-        if vhosts == self._described:
+        rows = [] if self.users is None else self.users.changes()
+        is_whole = self.users is not None and self.users.is_whole
+        if vhosts == self._described and not rows and not is_whole:
             return None
         self._descriptions += 1
-        return engine.Describe(self.leader.epoch, self._descriptions, vhosts)
+        return engine.Describe(self.leader.epoch, self._descriptions, vhosts, rows, is_whole)
 
     def _next_of_leader(self, now: float) -> engine.ReadRequest | None:
         if description := self._description(now):
@@ -644,6 +647,8 @@ class Node:
     def _kept(self, request: engine.Request | None, now: float, *, kept: bool) -> None:
         if isinstance(request, engine.Describe):
             self._described = request.vhosts  # also if a later leader has replaced it
+            if self.users is not None:
+                self.users.kept(request.rows)
         making = self._making
         if making is None or isinstance(request, engine.Describe):
             return

@@ -243,8 +243,18 @@ class PostgreSQLDriver:
             with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
                 await self._connection.execute(sql.DIRECTORY)
         values = (request.epoch, request.number, list(request.vhosts))
-        changed: int = (await self._connection.execute(sql.DESCRIBE, values)).rowcount
+        async with self._connection.transaction():
+            changed: int = (await self._connection.execute(sql.DESCRIBE, values)).rowcount
+            if changed == 1 and (request.rows or request.is_whole):
+                await self._put_users(request)
         return changed == 1
+
+    async def _put_users(self, request: engine.Describe) -> None:
+        if not await self._has_table("leveret_users"):
+            await self._connection.execute(sql.USERS)
+        keys, values = [key for key, _ in request.rows], [value for _, value in request.rows]
+        await self._connection.execute(sql.FORGET_USERS, (keys, request.is_whole))
+        await self._connection.execute(sql.PUT_USERS, (keys, values, request.number))
 
     async def _wanted(self) -> str:
         if not await self._has_table("leveret_directory"):

@@ -22,9 +22,15 @@ select epoch, case when holder = '' then '' else name end,
     coalesce((select vhosts from {0}.leveret_directory), '{{}}') from {0}.leveret_lease
 """
 _MEMBERS: Final = "select name, address, epoch, index, hash, counter from {}.leveret_members order by name"
+_USERS: Final = "select key, value from {}.leveret_users where number > %s"
+_NUMBER: Final = "select epoch, number from {}.leveret_directory"
 _WANT: Final = """
 update {}.leveret_directory set wanted = %s, wanted_epoch = %s, wanted_until = now() + make_interval(secs => %s)
 """
+
+
+Users = tuple[int, int, list[tuple[bytes, bytes | None]], bool]
+"""Epoch and number of the description; keys and values, or None, of rows; True if these are all."""
 
 
 class LogReader:
@@ -47,6 +53,29 @@ class LogReader:
             await self._connection.execute(statement, (successor, log.epoch, HANDOVER_SECONDS))
 
         await self._do(write)
+
+    async def users(self, log: str, since: tuple[int, int]) -> Users | None:
+        """Return what a log has published of its users since a description; None for nothing. Raises NoAnswerError.
+
+        `since` is the epoch and number of the last description that was read: in a later epoch there are all rows.
+        """
+
+        async def read() -> Users | None:
+            execute = self._connection.execute
+            await execute("begin isolation level repeatable read read only")
+            found = await (await execute(sql.LOGS, ("leveret_users",))).fetchall()
+            quoted = {name: each for name, each, _ in found}.get(log)
+            users: Users | None = None
+            if quoted is not None:
+                epoch, number = await (await execute(_NUMBER.format(quoted))).fetchone()
+                is_whole = epoch != since[0]
+                rows = await execute(_USERS.format(quoted), (-1 if is_whole else since[1],))
+                users = epoch, number, await rows.fetchall(), is_whole
+            await execute("commit")
+            return users
+
+        found: Users | None = await self._do(read)
+        return found
 
     async def close(self) -> None:
         """Close the connection."""

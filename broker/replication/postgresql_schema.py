@@ -70,6 +70,11 @@ insert into leveret_directory as d values (1, %s, %s, %s, '', 0, '-infinity') on
 set epoch = excluded.epoch, number = excluded.number, vhosts = excluded.vhosts
 where (d.epoch, d.number) < (excluded.epoch, excluded.number)
 """
+USERS = "create table leveret_users (key bytea not null, value bytea, number bigint not null)"
+"""Rows of users that other logs share, under the number of the description with which they came: without a value for
+one that was deleted. Without an index, as keys may be longer than it takes."""
+FORGET_USERS = "delete from leveret_users where key = any(%s) or %s"
+PUT_USERS = "insert into leveret_users select unnest(%s::bytea[]), unnest(%s::bytea[]), %s"
 CLOSING_NUMBER = 2**63 - 1
 """A description of this number is the last one of its epoch."""
 WANTED = """

@@ -87,10 +87,14 @@ class ReplicatedServer(Server):
     def load_definitions(self, rows: Iterable[tuple[bytes, bytes]]) -> list[Queue]:
         """Create what the log has, and delete what was moved to another one; raises as `Server.load_definitions`."""
         store: Any = self.disk
-        queues = super().load_definitions([row for row in rows if row[0] not in store.elsewhere])
+        queues = self.create([row for row in rows if row[0] not in store.elsewhere])
         for key in store.elsewhere:
             self.directory.definitions.delete(key)
         return queues
+
+    def create(self, rows: list[tuple[bytes, bytes]]) -> list[Queue]:
+        """Create what the log has; raises as `load_definitions`."""
+        return super().load_definitions(rows)
 
     async def stop(self, reason: str = "shutdown", seconds: float = GOODBYE_SECONDS) -> int:
         """Stop as `Server.stop` does; clients have less time to answer, for another node waits to serve them."""
@@ -150,6 +154,7 @@ class WaitingBroker(Server):
         self.load_definitions(rows)
         self.config = config
         self.cluster = cluster
+        self.shared = cluster.shared
         if former is not None:
             self._take_over(former)
 

@@ -1,6 +1,6 @@
 """Real processes: a log of several in one database, with a node on each machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from processes.commands import execute
@@ -14,13 +14,20 @@ class Log(Nodes):
     """A log, with a virtual host of its name."""
 
     def __init__(
-        self, home: Path, url: str, log: str, vhost: str = "", *, machines: Sequence[str] = NAMES
+        self,
+        home: Path,
+        url: str,
+        log: str,
+        vhost: str = "",
+        *,
+        machines: Sequence[str] = NAMES,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.url = log, url
         folder = home / log
         folder.mkdir()
-        settings = {"replication.log": log, "default_vhost": vhost or log}
-        super().__init__(folder, dict.fromkeys(machines, url), settings=settings)
+        own = {"replication.log": log, "default_vhost": vhost or log, **(settings or {})}
+        super().__init__(folder, dict.fromkeys(machines, url), settings=own)
 
     def start(self, name: str) -> None:
         self._settings["replication.advertised_address"] = f"127.0.0.1:{self.ports[name]}"

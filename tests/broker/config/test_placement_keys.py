@@ -123,3 +123,11 @@ def test_a_directory_is_for_brokers_that_only_forward(setting: str) -> None:
     assert f"{key} cannot be set with vhosts.directory" in problems(url, setting, *WITHOUT)
     assert "vhosts.directory must begin with postgresql://" in problems("vhosts.directory=mysql://db")
     assert "hidden" not in problems(url, setting, *WITHOUT)
+
+
+def test_shared_users_need_a_log() -> None:
+    """The log that has them is named as logs are, at a node of one of several, or where clients are forwarded."""
+    assert "vhosts.users_log has no effect without" in problems("vhosts.users_log=users")
+    log = ("replication.url=postgresql://db/leveret", "replication.log=a")
+    assert "vhosts.users_log must be at most 40" in problems("vhosts.users_log=No", *log)
+    assert "users" == load(settings=["vhosts.users_log=users", *log]).placement.users_log

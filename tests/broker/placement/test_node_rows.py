@@ -2,16 +2,27 @@
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
+
+from hypothesis import given, strategies as st
 
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.metadata.directory import Directory
 from leveret.broker.metadata.recorder import Definitions, NullJournal, StoredUsers
 from leveret.broker.placement.messages import AnyMessage, Changed, Placed, Removed
-from leveret.broker.placement.node_rows import FollowedRows, SettledChanges
+from leveret.broker.placement.node_rows import (
+    FollowedRows,
+    PublishedRows,
+    SettledChanges,
+    changes_to,
+    in_order,
+    is_shared,
+)
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.vhost import Metadata, VHost
+from leveret.storage.store.metadata_rows import GlobalParameterRow, PermissionRow, UserRow, VHostLimitsRow
 
 
 class LateJournal(NullJournal):
@@ -134,3 +145,76 @@ def test_virtual_hosts_are_told_of() -> None:
     journal.commit()
 
     assert [Placed, str, Placed, Removed, str] == [type(each) for each in told]
+
+
+KEYS = st.builds(
+    lambda kind, name: kind.kind + name,
+    st.sampled_from([UserRow, PermissionRow, GlobalParameterRow, VHostLimitsRow]),
+    st.binary(min_size=1, max_size=1),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=1))),  # a change
+        st.sampled_from(["published", "unanswered", "read", "next leader"]),
+    )
+)
+
+
+@given(STEPS)
+def test_those_who_follow_have_what_the_leader_has(steps: list[Any]) -> None:
+    """Whatever is published twice, has no answer, or is read late; what belongs to one log is not published."""
+    stored: dict[bytes, bytes] = {}
+    published = PublishedRows([])
+    table: dict[
+        bytes, tuple[bytes | None, int]
+    ] = {}  # as the database has it, with the number of the description
+    known: dict[bytes, bytes] = {}
+    epoch, number, since = 1, 0, (0, -1)
+
+    def publish(*, is_answered: bool) -> None:
+        nonlocal number
+        number += 1
+        rows = published.changes()
+        if published.is_whole:
+            table.clear()
+        table.update({key: (value, number) for key, value in rows})
+        if is_answered:
+            published.kept(rows)
+
+    def read() -> None:
+        nonlocal since
+        is_whole = since[0] != epoch
+        after = -1 if is_whole else since[1]
+        rows = [(key, value) for key, (value, at) in table.items() if at > after]
+        for key, value in changes_to(known, rows, is_whole=is_whole):
+            assert known.get(key) != value
+            known.pop(key, None)
+            if value is not None:
+                known[key] = value
+        since = epoch, number
+
+    for step in [*steps, "published", "read"]:
+        match step:
+            case (key, value):
+                stored.pop(key, None)
+                if value is not None:
+                    stored[key] = value
+                published.take(Changed([(key, value)]))
+            case "next leader":
+                epoch, number = epoch + 1, 0
+                published = PublishedRows(list(stored.items()))
+                publish(is_answered=True)
+            case "read":
+                read()
+            case _:
+                publish(is_answered=step == "published")
+    assert known == {key: value for key, value in stored.items() if is_shared(key)}
+    assert not any(key[:1] == VHostLimitsRow.kind for key in known)
+
+
+def test_a_user_is_deleted_behind_its_rights() -> None:
+    """So that its clients are told of its end; what is new comes in the order in which rows need each other."""
+    user, right = UserRow.kind + b"a", PermissionRow.kind + b"a"
+    assert [(user, b"1"), (right, b"2")] == in_order([(right, b"2"), (user, b"1")])
+    gone: list[tuple[bytes, bytes | None]] = [(user, None), (right, None), (UserRow.kind + b"b", b"")]
+    assert [gone[2], gone[1], gone[0]] == in_order(gone)

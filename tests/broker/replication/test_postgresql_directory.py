@@ -160,3 +160,28 @@ async def test_a_node_is_told_who_leads_each_log(place: Place) -> None:
     await ask(one, protocol.Release(1, HOLDER, 0, ""))
     assert (protocol.Led("one", "", True), protocol.Led("two", "", False)) == (await ask(one, ME)).logs
     assert () == (await ask(place.engine(""), ME)).logs
+
+
+async def test_users_are_read_as_the_leader_has_published_them(place: Place) -> None:
+    """First all, then what has changed since, deletions too; all again in a new epoch; nothing of a former leader."""
+    one = place.engine("one")
+    assert await place.reader.users("one", (0, -1)) is None
+    await ask(one, protocol.Describe(1, 1, (), [(b"u1", b"a"), (b"u2", b"b")], is_whole=True))
+    assert (1, 1, [(b"u1", b"a"), (b"u2", b"b")], True) == await place.reader.users("one", (0, -1))
+    await ask(one, protocol.Describe(1, 2, (), [(b"u1", None), (b"u3", b"c")]))
+    assert (1, 2, [(b"u1", None), (b"u3", b"c")], False) == await place.reader.users("one", (1, 1))
+    await ask(one, protocol.Describe(1, 3, (b"vhost",)))
+    assert (1, 3, [], False) == await place.reader.users("one", (1, 2))
+
+    assert protocol.Kept(True) == await ask(one, protocol.Describe(2, 1, (), [(b"u3", b"c")], is_whole=True))
+    assert protocol.Kept(False) == await ask(one, protocol.Describe(1, 4, (), [(b"u2", b"late")]))
+
+    assert (2, 1, [(b"u3", b"c")], True) == await place.reader.users("one", (1, 3))
+    assert await place.reader.users("another", (0, -1)) is None
+    await place.sql(
+        "drop role if exists stranger",
+        "create role stranger",
+        "alter table one.leveret_users owner to stranger",
+    )
+    assert await place.reader.users("one", (0, -1)) is None
+    await place.sql("drop owned by stranger", "drop role stranger")
