@@ -38,6 +38,7 @@ from leveret.analytics.locations import Location, Remote, size_of, upload
 from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
 from leveret.analytics.reading import Counted, Input, InputError
 from leveret.analytics.scope import Scope, written
+from leveret.analytics.series import forget_views
 from leveret.analytics.session import LIGHT_BYTES, session
 
 JOBS: Final[Mapping[str, Job]] = {  # in the order of `names`
@@ -113,6 +114,7 @@ def is_small(directory: Location) -> bool:
 def forget(spark: SparkSession) -> None:
     """Drop all rows that Spark keeps for queries."""
     spark.catalog.clearCache()
+    forget_views(spark)
     for rows in spark.sparkContext._jsc.getPersistentRDDs().values():  # noqa: SLF001 - no other way
         rows.unpersist(False)
 

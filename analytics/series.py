@@ -6,8 +6,10 @@ includes them. Where the broker wrote no row nothing had changed.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from leveret.analytics.schemas import tables
 
@@ -26,6 +28,8 @@ BEFORE: Final = "before_"
 USUAL_MS: Final = 5000
 """Sampling interval of a broker in milliseconds that is assumed if there are too few rows to derive it."""
 
+_VIEWS: Final[WeakKeyDictionary[DataFrame, str]] = WeakKeyDictionary()
+
 
 def bin_seconds(span: float) -> int:
     """Return the shortest of `BINS_S` with which so many seconds fit in `MOST_BINS` bins."""
@@ -42,7 +46,25 @@ def query(text: str, /, **tables: DataFrame) -> DataFrame:
 
     `tables`: the rows, by the names that the text has in braces.
     """
-    return next(iter(tables.values())).sparkSession.sql(text, None, **tables)
+    spark = next(iter(tables.values())).sparkSession
+    # Spark's own `sql` parses each text twice, makes views of the tables for each query, and drops them.
+    made = spark._jsparkSession.sql(text.format(**{name: _view(table) for name, table in tables.items()}))  # noqa: SLF001
+    return DataFrame(made, spark)
+
+
+def _view(table: DataFrame) -> str:
+    """Return the name of a view of a table, made when it is first asked for."""
+    if (name := _VIEWS.get(table)) is None:
+        name = f"leveret_{uuid4().hex}"
+        table.createOrReplaceTempView(name)
+        _VIEWS[table] = name
+    return name
+
+
+def forget_views(spark: SparkSession) -> None:
+    """Drop the views of all tables, which keep their rows from being forgotten."""
+    _VIEWS.clear()
+    spark._jsparkSession.sessionState().catalog().clearTempTables()  # noqa: SLF001
 
 
 def each(form: str, names: Iterable[str]) -> str:

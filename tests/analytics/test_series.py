@@ -1,7 +1,7 @@
 import pytest
 from samples.made_rows import START, Made, row
 
-from leveret.analytics.series import AREA_MODULUS, clocks, last, start_of_bin, steps
+from leveret.analytics.series import AREA_MODULUS, clocks, forget_views, last, query, start_of_bin, steps
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +82,18 @@ def test_bins_begin_at_whole_multiples(spark):
     (found,) = spark.range(1).selectExpr(start_of_bin("1000123456L", 60)).collect()
 
     assert 1_000_080_000 == found[0]
+
+
+def test_a_table_has_one_view_until_it_is_forgotten(spark):
+    """Queries of a table share a view of it; a table that is used after all were forgotten has a new one."""
+    forget_views(spark)
+    table = spark.range(3)
+
+    twice = [query("SELECT id + 1 AS id FROM {table}", table=table) for _ in range(2)]
+    views = spark.sql("SHOW VIEWS").count()
+    forget_views(spark)
+
+    assert 1 == views
+    assert 0 == spark.sql("SHOW VIEWS").count()
+    assert [1, 2, 3] == [row["id"] for row in query("SELECT * FROM {table}", table=twice[1]).collect()]
+    assert 3 == query("SELECT * FROM {table}", table=table).count()
