@@ -130,7 +130,11 @@ class SharedUsers:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(READ_SECONDS)
-            await self.read()
+            try:
+                await self.read()
+            except Exception:  # a bug of ours, which must not end the reading unseen
+                self.problem = f"the users of log {self.name} could not be read: see the log"
+                log.exception("the users of log %s could not be read; they are read again", self.name)
 
     async def read(self) -> None:
         """Read what has changed; without an answer everything stays as it is, and `problem` says so."""
