@@ -19,7 +19,7 @@ deleted and swept in the same way; the row of the line itself has the key of the
 Pure: the queue's owner of the ids (`broker.queue.deduplication`) has the rows written.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
 from operator import contains
@@ -122,14 +122,6 @@ def frees(key: bytes, value: bytes | None) -> bool:
     return is_line(key) if value is None else bool(key[-1] & 1) and not is_line(key)
 
 
-def by_value(entries: bytes) -> dict[int, list[bytes]]:
-    """Return the ids of entries by value."""
-    found: dict[bytes, list[bytes]] = {}
-    for mark, value in _entries_of(entries):
-        found.setdefault(value, []).append(mark)
-    return {int.from_bytes(value, "big"): marks for value, marks in found.items()}
-
-
 _bits_of = Struct("<I6x").iter_unpack
 _entries_of = Struct("10s5s").iter_unpack
 
@@ -155,11 +147,12 @@ class Room:
 
 
 class KnownIds:
-    """Fingerprints of ids with their values, which count in a `room`."""
+    """Fingerprints of ids with their values, which count in a `room`; `clock` tells the time (epoch ms)."""
 
     __slots__ = (
         "_buckets",
         "_clean_at",
+        "_clock",
         "_mask",
         "_placed",
         "_room",
@@ -167,18 +160,21 @@ class KnownIds:
         "count",
         "earliest",
         "latest",
+        "on_change",
     )
 
-    def __init__(self, room: Room | None = None) -> None:
-        self._room = room or Room()
+    def __init__(self, room: Room, clock: Callable[[], int]) -> None:
+        self._room = room
+        self._clock = clock
+        self.on_change: Callable[[Sequence[bytes], int, int, bool], object] | None = None
+        """Called with ids that were changed, the value that they had, the one that they have, and `is_end`."""
         self.count = 0
         """Number of ids, of which some may have expired."""
         self.clear()
 
     def clear(self) -> None:
         """Remove all ids."""
-        self._room.count -= self.count
-        self.count = 0
+        self._drop(self.count)
         self._buckets = [b""]
         self._mask = 0
         """Of the bits that tell the buckets apart which are not split yet; the others have one bit more."""
@@ -201,19 +197,6 @@ class KnownIds:
         is_split = number < self._split_at or number > self._mask
         return self._mask.bit_length() + is_split >> 3
 
-    def _place(self, mark: bytes) -> tuple[int, int, int]:
-        """Return the bucket of a fingerprint, where in it that is, -1 if it is not there, and where it ends."""
-        bits = int.from_bytes(mark[:4], "little")
-        number = bits & self._mask
-        if number < self._split_at:
-            number = bits & (self._mask << 1 | 1)
-        told = self._told(number)
-        bucket, rest = self._buckets[number], mark[told:]
-        at = bucket.find(rest)
-        while at > 0 and at % (ENTRY - told):
-            at = bucket.find(rest, at + 1)
-        return number, at, at + ENTRY - told
-
     def _entries(self, number: int) -> Iterator[tuple[bytes, int]]:
         """Yield the ids of a bucket with their values."""
         told, bucket = self._told(number), self._buckets[number]
@@ -221,11 +204,6 @@ class KnownIds:
         entries = b"".join([start + bucket[at : at + width] for at in range(0, len(bucket), width)])
         for mark, value in _entries_of(entries):
             yield mark, int.from_bytes(value, "big")
-
-    def get(self, mark: bytes) -> int:
-        """Return the value of an id; `FREE` if it is not there."""
-        number, at, stop = self._place(mark)
-        return FREE if at < 0 else int.from_bytes(self._buckets[number][stop - 5 : stop], "big")
 
     def _places(self, marks: Sequence[bytes]) -> tuple[list[int], Sequence[bytes]]:
         """Return the buckets of fingerprints, and what these keep of each; hot: few steps for each of a run."""
@@ -244,6 +222,13 @@ class KnownIds:
         self._placed = marks, len(self._buckets), numbers, rests
         return numbers, rests
 
+    def get(self, mark: bytes) -> int:
+        """Return the value of an id; `FREE` if it is not there."""
+        (number,), (rest,) = self._places((mark,))
+        bucket, stop = self._buckets[number], len(rest) + 5
+        at = _find(bucket, rest, stop)
+        return FREE if at < 0 else int.from_bytes(bucket[at + stop - 5 : at + stop], "big")
+
     def has_any(self, marks: Sequence[bytes]) -> bool:
         """Return whether some of the ids are there."""
         if not self.count:
@@ -252,28 +237,40 @@ class KnownIds:
         found = map(contains, map(self._buckets.__getitem__, numbers), rests)
         return any(found) and any(map(self.get, marks))
 
-    def add_all(self, marks: Sequence[bytes], value: int, now: int) -> None:
-        """Add ids as `put` does, none of which may be there (`has_any`), or be given twice."""
+    def put(self, mark: bytes, value: int, *, is_end: bool = False) -> None:
+        """Add an id, change its value, or remove it with `FREE`. `is_end`: because a message leaves the queue."""
+        if old := self.get(mark):
+            self.replace_all((mark,), old, value, is_end=is_end)
+        elif value:
+            self.add_all((mark,), value)
+
+    def add_all(self, marks: Sequence[bytes], value: int) -> None:
+        """Add ids, none of which may be there (`has_any`), or be given twice; some that have expired are removed."""
         buckets, end = self._buckets, pack_value(value)
         self._has_had(value)
         for number, rest in zip(*self._places(marks), strict=True):
             buckets[number] += rest + end
-        self.count += len(marks)
-        self._room.count += len(marks)
+        self._drop(-len(marks))
+        now = self._clock()
         for _ in marks:
             if self.count <= self._most:
                 break
-            self._make_room(now)
+            if lasts(self.earliest, now) or self.clean() < _FEW:
+                self._split()
+        if self.on_change is not None:
+            self.on_change(marks, FREE, value, False)
 
-    def replace_all(self, marks: Sequence[bytes], old: int, new: int) -> tuple[list[bytes], list[bytes]]:
-        """Change those ids whose value is `old`, or remove them with `FREE`; return these, and the others."""
+    def replace_all(
+        self, marks: Sequence[bytes], old: int, new: int, *, is_end: bool = False
+    ) -> Sequence[bytes]:
+        """Change those ids whose value is `old`, or remove them with `FREE`; return the others."""
         done: list[bytes] = []
         others, buckets = [], self._buckets
         before, after = pack_value(old), pack_value(new)
         for mark, number, rest in zip(marks, *self._places(marks), strict=True):
             bucket, width = buckets[number], len(rest) + 5
-            at = bucket.find(rest + before)
-            if at < 0 or at % width:
+            at = _find(bucket, rest + before, width)
+            if at < 0:
                 others.append(mark)
                 continue
             done.append(mark)
@@ -282,7 +279,9 @@ class KnownIds:
             self._drop(len(done))
         elif done:
             self._has_had(new)
-        return done, others
+        if done and self.on_change is not None:
+            self.on_change(done, old, new, is_end)
+        return others
 
     def _has_had(self, value: int) -> None:
         self.earliest = min(self.earliest, value)
@@ -292,58 +291,27 @@ class KnownIds:
         self.count -= count
         self._room.count -= count
 
-    def put(self, mark: bytes, value: int, now: int) -> None:
-        """Add an id, or change its value. Some of those that have expired `now` (epoch ms) are removed."""
-        number, at, stop = self._place(mark)
-        bucket = self._buckets[number]
-        self._has_had(value)
-        if at >= 0:
-            self._buckets[number] = bucket[: stop - 5] + pack_value(value) + bucket[stop:]
-            return
-        self._buckets[number] = bucket + mark[self._told(number) :] + pack_value(value)
-        self.count += 1
-        self._room.count += 1
-        if self.count > self._most:
-            self._make_room(now)
-
-    def _make_room(self, now: int) -> None:
-        if lasts(self.earliest, now) or self.clean(now) < _FEW:
-            self._split()
-
-    def remove(self, mark: bytes) -> bool:
-        """Remove an id; return whether it was there."""
-        number, at, stop = self._place(mark)
-        if at < 0:
-            return False
-        bucket = self._buckets[number]
-        self._buckets[number] = bucket[:at] + bucket[stop:]
-        self._drop(1)
-        return True
-
-    def clean(self, now: int) -> int:
-        """Remove what has expired (epoch ms) from the next bucket; returns how many ids."""
+    def clean(self) -> int:
+        """Remove what has expired from the next bucket; returns how many ids."""
         number = self._clean_at = self._clean_at % len(self._buckets)
         self._clean_at += 1
-        told = self._told(number)
-        kept = [entry for entry in self._entries(number) if lasts(entry[1], now)]
+        told, now = self._told(number), self._clock()
+        kept = [mark[told:] + pack_value(value) for mark, value in self._entries(number) if lasts(value, now)]
         gone = len(self._buckets[number]) // (ENTRY - told) - len(kept)
-        if gone:
-            self._buckets[number] = b"".join([mark[told:] + pack_value(value) for mark, value in kept])
-            self._drop(gone)
+        self._buckets[number] = b"".join(kept)
+        self._drop(gone)
         return gone
 
     def _split(self) -> None:
         level = self._mask.bit_length()
-        one = 1 << (
-            level & 7
-        )  # in the first byte that is not left out, which is after this if it is the last bit
-        first, width = one >> 7, ENTRY - (level >> 3)
+        one = 1 << (level & 7)
+        first, width = one >> 7, ENTRY - (level >> 3)  # the last bit of a byte: that is left out from now on
         bucket = self._buckets[self._split_at]
-        starts = range(0, len(bucket), width)
-        self._buckets[self._split_at] = b"".join(
-            [bucket[at + first : at + width] for at in starts if not bucket[at] & one]
-        )
-        self._buckets.append(b"".join([bucket[at + first : at + width] for at in starts if bucket[at] & one]))
+        halves: tuple[list[bytes], list[bytes]] = [], []
+        for at in range(0, len(bucket), width):
+            halves[bool(bucket[at] & one)].append(bucket[at + first : at + width])
+        self._buckets[self._split_at] = b"".join(halves[0])
+        self._buckets.append(b"".join(halves[1]))
         self._split_at += 1
         if self._split_at == 1 << level:
             self._mask, self._split_at = self._mask << 1 | 1, 0
@@ -378,15 +346,23 @@ class KnownIds:
             start += size
             self._drop((len(before) - size) // (ENTRY - self._told(number)))
 
-    def missed(self, marks: Sequence[bytes], value: int, row: int, copied: list[int]) -> Sequence[bytes]:
-        """Return those of the ids whose buckets were copied before a row of the log, which has given them a value."""
-        if marks:
+    def replay(self, entries: bytes, row: int, copied: list[int]) -> None:
+        """Take over what a row of the log has changed, but for ids whose buckets are from rows that came after it."""
+        size, now = len(copied), self._clock()
+        found: dict[bytes, list[bytes]] = {}
+        for mark, end in _entries_of(entries):
+            found.setdefault(end, []).append(mark)
+        for end, all_marks in found.items():
+            value = int.from_bytes(end, "big")
+            numbers, _ = self._places(all_marks)
+            places = zip(all_marks, numbers, strict=True)
+            marks = [mark for mark, number in places if copied[_source(number, size)] < row]
             self._has_had(value)
-        numbers, _ = self._places(marks)
-        size = len(copied)
-        return [
-            mark for mark, number in zip(marks, numbers, strict=True) if copied[_source(number, size)] < row
-        ]
+            if (is_kept := lasts(value, now)) and not self.has_any(marks):
+                self.add_all(marks, value)
+                continue
+            for mark in marks:
+                self.put(mark, value if is_kept else FREE)
 
     def entries(self, but: int = FREE) -> Iterator[tuple[bytes, int]]:
         """Yield ids with their values; not all of those that have the value `but`."""
@@ -396,6 +372,14 @@ class KnownIds:
             ends = [bucket[at::width] for at in range(width - 5, width)]
             if any(column.strip(end[at : at + 1]) for at, column in enumerate(ends)):
                 yield from self._entries(number)
+
+
+def _find(bucket: bytes, octets: bytes, width: int) -> int:
+    """Return where the entry of a bucket is that begins with some bytes; -1 if none does."""
+    at = bucket.find(octets)
+    while at > 0 and at % width:
+        at = bucket.find(octets, at + 1)
+    return at
 
 
 def _source(number: int, size: int) -> int:

@@ -590,7 +590,6 @@ class Channel:
                 return copies
         if not queues or ids.has_room():
             return None
-        ids.refused()
         copies.refuse()
         if confirms is not None:
             confirms.refused(confirms.seq_no)

@@ -31,19 +31,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from itertools import repeat
 
 from leveret.broker.amqp.properties import is_persistent
 from leveret.broker.errors import resource
-from leveret.broker.queue.arguments import (
-    BODY,
-    QUEUED,
-    RUNNING,
-    WINDOW,
-)
+from leveret.broker.queue.arguments import BODY, QUEUED, RUNNING, WINDOW
 from leveret.broker.queue.id_notes import Verdict, told, withhold
 from leveret.broker.queue.id_places import IdPlaces
-from leveret.broker.queue.id_source import IdSource, octets, tagged
+from leveret.broker.queue.id_source import IdSource, tagged
 from leveret.broker.queue.interfaces import DelayDisk, TakingQueue
 from leveret.broker.queue.settings import NO_SETTINGS, QueueSettings
 from leveret.broker.scheduling.node_context import NodeContext
@@ -51,15 +45,7 @@ from leveret.broker.scheduling.wall_timers import Timer
 from leveret.confirm.promise import Promise, joined, not_kept
 from leveret.storage.delayed import Due
 from leveret.storage.message import Awaited, Message, Persistent, moving
-from leveret.storage.message_ids import (
-    FREE,
-    KNOWN_BIT,
-    PRESENT,
-    copies_of,
-    fingerprint,
-    time_of,
-    value_until,
-)
+from leveret.storage.message_ids import FREE, KNOWN_BIT, PRESENT, copies_of, time_of, value_until
 from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
@@ -80,8 +66,8 @@ class Deduplication:
         self._context = context
         self._disk = disk if queue.durable else None
         self._settings = NO_SETTINGS
-        self._source = IdSource(None)
         self._ids = IdPlaces(queue.qid, self._disk, context.clock, context.ids)
+        self._source = IdSource(None, self._ids.log.key)
         self._repeats: list[tuple[bytes, Message]] = []
         """Those whose publishers the next run has wait for the first ones."""
         self._large: list[tuple[bytes, Message, Promise | None]] = []
@@ -98,8 +84,6 @@ class Deduplication:
         """Messages that are ready again, and whose ids stay free, in the mode `queued`."""
         self._open: dict[bytes, Verdict] = {}
         """Verdicts on the last messages with their ids, where consumers confirm."""
-        self._latest = 0
-        """Time (epoch ms) after which no id is known; irrelevant while any has copies."""
         self._timer: Timer | None = None
         self._has_warned = False
 
@@ -122,7 +106,7 @@ class Deduplication:
         if before is not NO_SETTINGS and before.once != settings.once:
             self.forget_all()
         self._ids.log.key = tagged(self._ids.log.key, settings.once)
-        self._source = IdSource(settings.deduplicate)
+        self._source = IdSource(settings.deduplicate, self._ids.log.key)
 
     @property
     def _keeps_present(self) -> bool:
@@ -133,7 +117,7 @@ class Deduplication:
 
     def mark_of(self, message: Message) -> bytes | None:
         """Return what stands for the id of a message; None if it has none."""
-        return self._source.mark(self._ids.log.key, message)
+        return self._source.mark(message)
 
     def check(self, message: Message) -> None:
         """Raise 406 if the body of a message that is published is its id, and too large for that."""
@@ -141,7 +125,7 @@ class Deduplication:
 
     def mark_of_id(self, text: str) -> bytes:
         """Return what stands for an id: of a body it is the SHA-256, in hexadecimal digits."""
-        return fingerprint(self._ids.log.key, octets(text))
+        return self._source.mark_of_id(text)
 
     @property
     def sifts(self) -> bool:
@@ -153,7 +137,7 @@ class Deduplication:
 
         Returns the places of those that are refused, too. No body gets a file of its own.
         """
-        marks = self._source.marks(self._ids.log.key, messages)
+        marks = self._source.marks(messages)
         texts = [mark for mark in marks if mark]
         is_known = self._ids.knows_any(texts)
         if is_known:
@@ -167,7 +151,6 @@ class Deduplication:
             if mark and self.is_repeat(mark, message):
                 continue
             if mark and not self.has_room():
-                self.refused()
                 refused.append(at)
                 continue
             if mark:
@@ -221,29 +204,20 @@ class Deduplication:
         self._repeats.append((mark, message))
         self.owner.touch()
 
-    def has_room(self) -> bool:
-        """Return whether another id can be kept; otherwise a publish is refused, and others are taken without it."""
-        if self._ids.has_room() or self._ids.clean():
+    def has_room(self, *, is_new: bool = True) -> bool:
+        """Return whether another id can be kept; otherwise a new publish is refused, and others are taken without."""
+        room = self._context.ids
+        if self._ids.has_room():
             self._has_warned = False
             return True
-        return False
-
-    def refused(self) -> None:
-        """Count a publish that is refused for want of room."""
-        room = self._context.ids
-        room.refused += 1
-        if not self._has_warned:
+        room.refused += is_new
+        if is_new and not self._has_warned:
             self._has_warned = True
             text = (
                 "%s knows %d ids, all queues %d of %d (limits.message_ids): publishes with others are refused"
             )
-            log.warning(
-                text,
-                self._where,
-                self.count,
-                room.count,
-                room.most,
-            )
+            log.warning(text, self._where, self.count, room.count, room.most)
+        return False
 
     def take(self, mark: bytes, message: Message) -> None:
         """Know the id of a message that the queue has taken."""
@@ -308,18 +282,19 @@ class Deduplication:
 
     def _until(self, now: int) -> int:
         """Return the value of an id whose time begins now; ask for a clean-up after all of them."""
-        self._latest = until = max(self._latest, now + self._settings.deduplicate_for)
+        until = now + self._settings.deduplicate_for
         self._timer = self._context.timers.sooner(self._timer, until + 1000, self._wake)
-        return value_until(now + self._settings.deduplicate_for)
+        return value_until(until)
 
     def _wake(self) -> None:
         if self._keeps_present or not self.count:
             return
-        if self._context.clock() > self._latest:
+        latest = time_of(self._ids.latest)
+        if self._context.clock() > latest:
             self._forget()
             self.owner.touch()
         else:
-            self._timer = self._context.timers.at(self._latest + 1000, self._wake)
+            self._timer = self._context.timers.at(latest + 1000, self._wake)
 
     def note(self) -> None:
         """Have the publishers of repeats wait for what the queue has noted, and ids for the files of bodies."""
@@ -384,14 +359,9 @@ class Deduplication:
             return ()
         is_queued = self._settings.deduplicate_mode == QUEUED
         replaced: list[int] = []
-        marks = self._source.marks(self._ids.log.key, batch.messages)
-        if (
-            ack_required
-            and all(marks)
-            and not (self._loose or self._replaced or self._returned or self._open)
-        ):
-            self._follow_all(batch, marks, is_queued=is_queued)
-            return replaced
+        delivered: list[bytes] = []
+        left: dict[int, Away] = {}
+        marks = self._source.marks(batch.messages)
         for seq_id, mark, message in zip(batch.seq_ids, marks, batch.messages, strict=True):
             is_loose = seq_id in self._loose
             self._loose.discard(seq_id)
@@ -400,27 +370,22 @@ class Deduplication:
             is_stored = self._is_stored(message)
             if self._replaced and self._replaced.get(mark) is is_stored:
                 replaced.append(seq_id)
-                self._ids.end(mark, is_stored=is_stored)
+                self._ids.end((mark,), is_stored=is_stored)
                 del self._replaced[mark]
                 continue
+            left[seq_id] = mark, is_stored, False
             if is_loose:
                 pass
             elif self._returned.get(mark):
                 self._returned[mark] -= 1
             elif is_queued:
-                self._ids.deliver(mark)
-            if ack_required:
-                self._away[seq_id] = mark, is_stored, False
-            else:
-                self._left(mark, is_stored=is_stored)
+                delivered.append(mark)
+        self._ids.deliver(delivered)
+        self._away.update(left)
+        if not ack_required:
+            self.settled(left)
         self.owner.tally.repeated += len(replaced)
         return replaced
-
-    def _follow_all(self, batch: Fetched, marks: Sequence[bytes], *, is_queued: bool) -> None:
-        if is_queued:
-            self._ids.deliver_all(marks)
-        stored = map(self._is_stored, batch.messages)
-        self._away.update(zip(batch.seq_ids, zip(marks, stored, repeat(False)), strict=False))
 
     def _is_stored(self, message: Message) -> bool:
         """Return whether a message that was in the queue is stored, by what it says."""
@@ -450,7 +415,7 @@ class Deduplication:
         left = [each for seq_id in seq_ids if (each := away.pop(seq_id, None))] if away else []
         is_plain = self._keeps_present and not (self._replaced or self._open)
         if is_plain and all(is_stored and not has_ended for _, is_stored, has_ended in left):
-            self._ids.end_all([mark for mark, _, _ in left], self._afterwards())
+            self._ids.end([mark for mark, _, _ in left], self._afterwards(), is_stored=True)
             return
         for mark, is_stored, has_ended in left:
             self._left(mark, is_stored=is_stored, has_ended=has_ended)
@@ -469,7 +434,7 @@ class Deduplication:
             if mark is None:
                 continue
             if self._settings.deduplicate_mode == QUEUED and not is_loose:
-                self._ids.deliver(mark)
+                self._ids.deliver((mark,))
             self._left(mark, is_stored=self._is_stored(message), is_dropped=True)
             if is_over_limit and not self._keeps_present:
                 self._ids.free(mark)
@@ -489,7 +454,7 @@ class Deduplication:
     def _end(self, mark: bytes, *, is_stored: bool, is_dropped: bool = False) -> None:
         """Free the id of a message that leaves, or have its time begin."""
         if self._keeps_present:
-            self._ids.end(mark, is_stored=is_stored, then=FREE if is_dropped else self._afterwards())
+            self._ids.end((mark,), FREE if is_dropped else self._afterwards(), is_stored=is_stored)
         elif mark in self._filing or (
             (verdict := self._open.get(mark)) is not None
             and verdict.count == 1
@@ -577,9 +542,9 @@ class Deduplication:
     def recover(self, line: int, value: bytes, rows: Callable[[], Iterable[tuple[Due, bytes]]]) -> None:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
         is_asked, once = self._settings.deduplicate is not None, self._settings.once
-        largest = self._ids.log.recover(line, value, rows, lambda key: is_asked and key == tagged(key, once))
+        self._ids.log.recover(line, value, rows, lambda key: is_asked and key == tagged(key, once))
+        self._source = IdSource(self._settings.deduplicate, self._ids.log.key)
         if not self._keeps_present:
-            self._latest = time_of(largest)  # the time may have been longer when they were taken
             self._until(self._context.clock())
         elif self._settings.deduplicate_mode == QUEUED:
             for mark, each in self._ids.log.known.entries(but=PRESENT):

@@ -24,9 +24,6 @@ from leveret.storage.message_ids import (
     LOGGED,
     TABLE,
     KnownIds,
-    Room,
-    by_value,
-    lasts,
     pack_ids,
     pack_value,
 )
@@ -47,21 +44,15 @@ _COPY = Struct(">QQQQ")  # of the row of a copy: its first row, the one after it
 
 
 class IdLog:
-    """The stored ids of the queue with an id (`qid`); it has none without a disk."""
+    """Writes the changes of `known`, the stored ids of the queue with an id (`qid`); there are none without a disk."""
 
-    def __init__(self, qid: int, disk: DelayDisk | None, clock: Callable[[], int], room: Room) -> None:
+    def __init__(self, qid: int, disk: DelayDisk | None, known: KnownIds) -> None:
         self._disk = disk
-        self._clock = clock
-        self.known = KnownIds(room)
+        self.known = known
         """The ids that are on disk after the next commit."""
+        known.on_change = self._note
         self.key = 0
         """The key of the hash, for the row of the line."""
-        self._changed: dict[bytes, bytes] = {}
-        """Values, as they are in rows, that the next batch writes."""
-        self._ended: dict[bytes, bytes] = {}
-        """Those that it writes before it deletes messages."""
-        self._new: set[bytes] = set()
-        """Those of ids that no earlier batch has."""
         self._unsafe: set[bytes] = set()
         """Ids that no batch had before one that has found the disk full, or is being committed."""
         self._commits = 0
@@ -70,6 +61,16 @@ class IdLog:
         """The line of its rows; 0 of what is not durable, which has none."""
         self._is_stored = False
         """True if there is a row of the line."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._changed: dict[bytes, bytes] = {}
+        """Values, as they are in rows, that the next batch writes."""
+        self._ended: dict[bytes, bytes] = {}
+        """Those that it writes before it deletes messages."""
+        self._new: set[bytes] = set()
+        """Those of ids that no earlier batch has."""
+        self._unsafe = set()
         self._first = self._next = 1
         """Numbers of the oldest row and of the next one, without the bit of ends."""
         self._logged = 0
@@ -81,76 +82,39 @@ class IdLog:
         self._old = 0
         """Number of the first row that is not to be deleted, because the rows before it were copied."""
 
-    def put(self, mark: bytes, value: int, *, is_end: bool = False) -> None:
-        """Change the value of an id, or remove it with `FREE`, by the next commit.
+    def _note(self, marks: Sequence[bytes], old: int, new: int, is_end: bool) -> None:
+        """Have the next commit write the value of ids that were changed.
 
-        `is_end`: because a message leaves the queue. On a full disk such changes are written, and others perhaps not.
-        An id that stays known, of a message that no commit had, goes with the rest of its commit: otherwise a repeat
-        would be confirmed, and the message lost.
+        On a full disk the changes of an end are written, and others perhaps not. But an id that stays known, of a
+        message that no commit had, goes with the rest of its commit: otherwise a repeat would be confirmed, and the
+        message lost.
         """
         is_first = not self._changed and not self._ended
-        if value:
-            if not self.known.get(mark) and mark not in self._ended:
-                self._new.add(mark)
-            self.known.put(mark, value, self._clock())
-        elif not self.known.remove(mark):
-            return
-        if is_end:
-            self._changed.pop(mark, None)
-            self._end(mark, value)
-        else:
-            self._changed[mark] = pack_value(value)
-        if is_first:
-            self._write_later()
-
-    def _end(self, mark: bytes, value: int) -> None:
-        if value or mark not in self._new:
-            self._ended[mark] = pack_value(value)
-        else:
-            self._ended.pop(mark, None)
-            self._new.discard(mark)
-
-    def add(self, marks: Sequence[bytes], value: int) -> None:
-        """Add ids, none of which is there, with a value by the next commit."""
-        is_first = not self._changed and not self._ended
-        self.known.add_all(marks, value, self._clock())
-        self._changed.update(dict.fromkeys(marks, pack_value(value)))
-        self._new.update(marks if not self._ended else [mark for mark in marks if mark not in self._ended])
-        if is_first:
-            self._write_later()
-
-    def replace_all(self, marks: Sequence[bytes], old: int, new: int, *, is_end: bool) -> Sequence[bytes]:
-        """Change ids whose value is `old` as `put` does; return the others."""
-        is_first = not self._changed and not self._ended
-        done, others = self.known.replace_all(marks, old, new)
-        changed = self._changed
+        value = pack_value(new)
+        if not old:
+            self._new.update(
+                marks if not self._ended else [mark for mark in marks if mark not in self._ended]
+            )
         if not is_end:
-            changed.update(dict.fromkeys(done, pack_value(new)))
-        for mark in done if is_end else ():
-            changed.pop(mark, None)
-            self._end(mark, new)
-        if is_first and done:
-            self._write_later()
-        return others
-
-    def _write_later(self) -> None:
-        if self._disk is not None and not self._disk.journal.before_cut(self._write):
+            self._changed.update(dict.fromkeys(marks, value))
+        for mark in marks if is_end else ():
+            self._changed.pop(mark, None)
+            if new or mark not in self._new:
+                self._ended[mark] = value
+            else:
+                self._ended.pop(mark, None)
+                self._new.discard(mark)
+        if is_first and self._disk is not None and not self._disk.journal.before_cut(self._write):
             self._write()
 
     def start_anew(self) -> None:
         """Forget all ids, in memory and on disk; what comes later has a line of its own."""
         self.known.clear()
-        self._changed.clear()
-        self._ended.clear()
-        self._new.clear()
-        self._unsafe.clear()
         if self._disk is not None and self._is_stored:
             self._disk.journal.delete(TABLE, pack_line(self.line))
             self.line = next_line(self.line)
             self._is_stored = False
-        self._first = self._next = 1
-        self._logged = self._old = 0
-        self._copied = -1
+        self._begin()
 
     def _write(self) -> None:
         changed, self._changed = self._changed, {}
@@ -205,11 +169,8 @@ class IdLog:
         value: bytes,
         rows: Callable[[], Iterable[tuple[Due, bytes]]],
         is_ours: Callable[[int], bool],
-    ) -> int:
-        """Take over the ids of an earlier run; none if the key of their hash is not `is_ours`. A turn must run then.
-
-        Returns the largest value that one of them has.
-        """
+    ) -> None:
+        """Take over the ids of an earlier run; none if the key of their hash is not `is_ours`. A turn must run then."""
         self.line, self._is_stored = line, True
         try:
             key = unpack_count(line, value)
@@ -218,9 +179,10 @@ class IdLog:
             key = -1  # without it no id can be found again
         if not is_ours(key):
             self.start_anew()
-            return FREE
+            return
         self.key = key
         known, first, self._first = self.known, 0, 0
+        known.on_change = None
         copied = [0]  # the row from which each bucket is
         for due, row in rows():
             number = due[1] // 2
@@ -236,26 +198,12 @@ class IdLog:
             self._first = min(self._first or number, number)
             self._next = max(self._next, number + 1)
             if due[0] == LOGGED and number >= first:
-                self._replay(content, number, copied)
+                self._logged += len(content) // ENTRY
+                known.replay(content, number, copied)
             elif number >= first > 0 and content:
                 known.load(content, number, copied)
         self._old = first
-        return known.latest
-
-    def _replay(self, entries: bytes, number: int, copied: list[int]) -> None:
-        now, known = self._clock(), self.known
-        for value, all_marks in by_value(entries).items():
-            self._logged += len(all_marks)
-            is_kept = lasts(value, now)
-            marks = known.missed(all_marks, value, number, copied)
-            if is_kept and not known.has_any(marks):
-                known.add_all(marks, value, now)
-                continue
-            for mark in marks:
-                if is_kept:
-                    known.put(mark, value, now)
-                else:
-                    known.remove(mark)
+        known.on_change = self._note
 
     def _note_damage(self) -> None:
         if self._disk is not None:

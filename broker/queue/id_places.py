@@ -6,8 +6,7 @@ that is not.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 
 from leveret.broker.queue.id_log import IdLog
 from leveret.broker.queue.interfaces import DelayDisk
@@ -32,39 +31,40 @@ class IdPlaces:
     def __init__(self, qid: int, disk: DelayDisk | None, clock: Callable[[], int], room: Room) -> None:
         self._clock = clock
         self._room = room
-        self.log = IdLog(qid, disk, clock, room)
+        self._volatile, self._stored = KnownIds(room, clock), KnownIds(room, clock)
+        self.log = IdLog(qid, disk, self._stored)
         self.log.key = secrets.randbits(64)
-        self._volatile = KnownIds(room)
-        """Ids of messages that are in memory only."""
 
     @property
     def count(self) -> int:
         """Number of ids, of which some may have expired."""
-        return self.log.known.count + self._volatile.count
+        return self._stored.count + self._volatile.count
 
     @property
     def has_volatile(self) -> bool:
         """True if there may be messages in memory only."""
         return self._volatile.count > 0
 
-    def has_room(self, more: int = 0) -> bool:
-        """Return whether there is room for another id, or so `more`."""
-        return self._room.has_place(self.count + 2 * more)
+    @property
+    def latest(self) -> int:
+        """The largest value that an id has had."""
+        return max(self._stored.latest, self._volatile.latest)
 
-    def clean(self) -> bool:
-        """Remove some ids that have expired; return whether there were any."""
-        now = self._clock()
-        return self.log.known.clean(now) + self._volatile.clean(now) > 0
+    def has_room(self, more: int = 0) -> bool:
+        """Return whether there is room for another id, or so `more`; some that have expired are removed for one."""
+        return self._room.has_place(self.count + 2 * more) or (
+            not more and self._stored.clean() + self._volatile.clean() > 0
+        )
 
     def value(self, mark: bytes) -> int:
         """Return the largest value of an id that is known; `FREE` if it is not."""
         now = self._clock()
-        known = [value for value, _ in self._all(mark, is_stored=True) if is_known(value, now)]
-        return max(known) if known else FREE
+        values = self._stored.get(mark), self._volatile.get(mark)
+        return max([value for value in values if is_known(value, now)], default=FREE)
 
     def is_stored(self, mark: bytes) -> bool:
         """Return whether an id is known by what is on disk after the next commit."""
-        return is_known(self.log.known.get(mark), self._clock())
+        return is_known(self._stored.get(mark), self._clock())
 
     def is_in_memory(self, mark: bytes) -> bool:
         """Return whether a message that is in memory only, and in the queue, has an id that is known."""
@@ -73,7 +73,7 @@ class IdPlaces:
 
     def knows_any(self, marks: Sequence[bytes]) -> bool:
         """Return whether some ids are known, or were until a moment ago."""
-        return self.log.known.has_any(marks) or (self._volatile.count > 0 and self._volatile.has_any(marks))
+        return self._stored.has_any(marks) or self._volatile.has_any(marks)
 
     # -- messages that come -------------------------------------------------------------------------------------------
 
@@ -82,91 +82,67 @@ class IdPlaces:
 
         That of a stored one is in the next commit, as no commit begins before the message is noted (`Turn.is_split`).
         """
-        if is_stored:
-            self.log.put(mark, until or _more(self.log.known.get(mark)))
-        else:
-            value = until | QUEUED_BIT if until else _more(self._volatile.get(mark))
-            self._volatile.put(mark, value, self._clock())
+        ids = self._ids(is_stored=is_stored)[0]
+        ids.put(mark, until | QUEUED_BIT * (not is_stored) if until else _more(ids.get(mark)))
 
     def take_all(self, marks: Sequence[bytes], until: int, *, is_stored: bool) -> None:
         """Know the ids of messages, each of which is in no place; see `take`."""
-        if is_stored:
-            self.log.add(marks, until or PRESENT)
-        for mark in () if is_stored else marks:
-            self.take(mark, until, is_stored=False)
+        value = until | QUEUED_BIT * (not is_stored) if until else PRESENT
+        self._ids(is_stored=is_stored)[0].add_all(marks, value)
 
     def keep(self, mark: bytes) -> None:
         """Have the next commit write an id that was known in memory only: for its time, or with one of its messages."""
         value = self._volatile.get(mark)
-        self._put_volatile(mark, one_less(value))
+        self._volatile.put(mark, one_less(value))
         if copies_of(value):
-            value = _more(self.log.known.get(mark), is_known=bool(value & KNOWN_BIT))
+            value = _more(self._stored.get(mark), is_known=bool(value & KNOWN_BIT))
         if value:
-            self.log.put(mark, value & ~QUEUED_BIT)
+            self._stored.put(mark, value & ~QUEUED_BIT)
 
     # -- messages that leave ------------------------------------------------------------------------------------------
 
-    def deliver(self, mark: bytes) -> None:
-        """Have an id free, although messages that have it are in the queue."""
-        for value, put in self._all(mark, is_stored=True):
-            if value & KNOWN_BIT and (copies := copies_of(value)):
-                put(mark, of_copies(copies, is_known=False))
-
-    def deliver_all(self, marks: Sequence[bytes]) -> None:
-        """Have ids free; see `deliver`."""
-        if not self._volatile.count:
-            marks = self.log.replace_all(marks, PRESENT, DELIVERED, is_end=False)
+    def deliver(self, marks: Sequence[bytes]) -> None:
+        """Have ids free, although messages that have them are in the queue."""
+        if not self._volatile.count:  # hot: most have one message, which is stored
+            marks = self._stored.replace_all(marks, PRESENT, DELIVERED)
         for mark in marks:
-            self.deliver(mark)
+            for ids in (self._stored, self._volatile):
+                value = ids.get(mark)
+                if value & KNOWN_BIT and (copies := copies_of(value)):
+                    ids.put(mark, of_copies(copies, is_known=False))
 
-    def end_all(self, marks: Sequence[bytes], then: int) -> None:
-        """Take one copy from the ids of stored messages; see `end`."""
-        for value in (PRESENT, DELIVERED):
-            marks = self.log.replace_all(marks, value, then, is_end=True) if marks else ()
+    def end(self, marks: Sequence[bytes], then: int = FREE, *, is_stored: bool) -> None:
+        """Take one copy from each of some ids; after the last one it is free, or known until `then`."""
+        for value in (PRESENT, DELIVERED) if is_stored else ():  # hot: likewise
+            marks = self._stored.replace_all(marks, value, then, is_end=True) if marks else ()
         for mark in marks:
-            self.end(mark, is_stored=True, then=then)
-
-    def end(self, mark: bytes, *, is_stored: bool, then: int = FREE) -> None:
-        """Take one copy from an id; after the last one it is free, or known until `then`."""
-        for value, put in self._all(mark, is_stored=is_stored, is_end=True):
-            if copies_of(value):
-                put(mark, one_less(value) or then)
-                break
+            for ids in self._ids(is_stored=is_stored):
+                if copies_of(value := ids.get(mark)):
+                    ids.put(mark, one_less(value) or then, is_end=True)
+                    break
 
     def left(self, mark: bytes) -> None:
         """Note that a message in memory, with an id that is known for a time, is in the queue no more."""
-        if value := self._volatile.get(mark):
-            self._put_volatile(mark, value & ~QUEUED_BIT)
+        self._volatile.put(mark, self._volatile.get(mark) & ~QUEUED_BIT)
 
     def free(self, mark: bytes) -> None:
         """Forget an id."""
-        self._volatile.remove(mark)
-        self.log.put(mark, FREE, is_end=True)
+        for ids in (self._volatile, self._stored):
+            ids.put(mark, FREE, is_end=True)
 
-    def forget(self, kept: Sequence[tuple[bytes, bool]] = (), *, is_known: bool = False) -> None:
+    def forget(self, kept: Collection[tuple[bytes, bool]] = (), *, is_known: bool = False) -> None:
         """Forget all ids but those of some messages, which tell whether they are stored; `is_known`: those stay so."""
-        stored = [is_stored and self.log.known.get(mark) != FREE for mark, is_stored in kept]
+        places = [
+            self._ids(is_stored=is_stored and self._stored.get(mark) > 0)[0] for mark, is_stored in kept
+        ]
         self.log.start_anew()
         self._volatile.clear()
-        for (mark, _), is_stored in zip(kept, stored, strict=True):
-            value, put = next(self._all(mark, is_stored=is_stored))
-            put(mark, _more(value, is_known=is_known))
+        for (mark, _), ids in zip(kept, places, strict=True):
+            ids.put(mark, _more(ids.get(mark), is_known=is_known))
 
-    def _all(
-        self, mark: bytes, *, is_stored: bool, is_end: bool = False
-    ) -> Iterator[tuple[int, Callable[[bytes, int], object]]]:
-        """Yield all values of an id, and what changes each: first where a message is that is, or is not, stored."""
-        if not is_stored:
-            yield self._volatile.get(mark), self._put_volatile
-        yield self.log.known.get(mark), partial(self.log.put, is_end=is_end)
-        if is_stored:
-            yield self._volatile.get(mark), self._put_volatile
-
-    def _put_volatile(self, mark: bytes, value: int) -> None:
-        if value:
-            self._volatile.put(mark, value, self._clock())
-        else:
-            self._volatile.remove(mark)
+    def _ids(self, *, is_stored: bool) -> tuple[KnownIds, KnownIds]:
+        """Return the places, first that of messages that are, or are not, stored."""
+        return (self._stored, self._volatile) if is_stored else (self._volatile, self._stored)
 
 
 def _more(value: int, *, is_known: bool = True) -> int:

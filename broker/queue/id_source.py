@@ -15,14 +15,19 @@ MOST_HASHED = 1024 * 1024
 
 
 class IdSource:
-    """Reads the ids of the messages of one queue; `source` is as in `QueueSettings.deduplicate`."""
+    """Reads the ids of the messages of one queue; `source` is as in `QueueSettings.deduplicate`, `key` of the hash."""
 
-    def __init__(self, source: str | None) -> None:
+    def __init__(self, source: str | None, key: int) -> None:
         self.source = source
+        self._key = key
         self._name = (source or "").removeprefix(HEADER) if (source or "").startswith(HEADER) else ""
         self._octets = octets(self._name)
 
-    def mark(self, key: int, message: Message) -> bytes | None:
+    def mark_of_id(self, text: str) -> bytes:
+        """Return the fingerprint of an id."""
+        return fingerprint(self._key, octets(text))
+
+    def mark(self, message: Message) -> bytes | None:
         """Return the fingerprint of the id of a message; None if it has none."""
         if self.source is None:
             return None
@@ -32,13 +37,13 @@ class IdSource:
             text = self._header(message)
         else:
             text = sha256(message.body).hexdigest() if message.body_size <= MOST_HASHED else None
-        return fingerprint(key, octets(text)) if text else None
+        return self.mark_of_id(text) if text else None
 
-    def marks(self, key: int, messages: Sequence[Message]) -> list[bytes]:
+    def marks(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the fingerprints of the ids of messages; empty for one without."""
         if self.source == MESSAGE_ID:
-            return fingerprints(key, message_ids([message.content for message in messages]))
-        return [self.mark(key, message) or b"" for message in messages]
+            return fingerprints(self._key, message_ids([message.content for message in messages]))
+        return [self.mark(message) or b"" for message in messages]
 
     def _header(self, message: Message) -> str:
         header = message.header

@@ -411,9 +411,8 @@ class Queue:
             self.end_first()
         if is_new and ids.is_repeat(mark, message):
             return True
-        has_room = ids.has_room()
+        has_room = ids.has_room(is_new=is_new)
         if not has_room and is_new:
-            ids.refused()
             return False
         if limits.refuses(message) or not self._enqueue(message, limits):
             return False

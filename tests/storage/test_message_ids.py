@@ -14,7 +14,6 @@ from leveret.storage.message_ids import (
     PRESENT,
     KnownIds,
     Room,
-    by_value,
     copies_of,
     fingerprint,
     frees,
@@ -28,6 +27,13 @@ from leveret.storage.message_ids import (
 )
 
 NOW = 1_790_000_000_000
+
+
+def table(room: Room | None = None, now: int = NOW) -> KnownIds:
+    """Return a table at a time."""
+    return KnownIds(room or Room(), lambda: now)
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["put", "add", "replace", "remove", "pass"]), st.integers(0, 60), st.integers(0, 400)
@@ -40,31 +46,30 @@ STEPS = st.lists(
 @given(STEPS)
 def test_it_is_a_dict_whose_entries_expire(steps):
     """Whatever is added, changed and removed, exactly those ids are known whose time has not come, however it grows."""
-    known, model, now = KnownIds(), dict[bytes, int](), NOW
+    known, model, now = KnownIds(Room(), lambda: now), dict[bytes, int](), NOW
     for what, number, time in steps:
         mark = fingerprint(1, b"%d" % number)
         if what == "put":
             model[mark] = value_until(now + time)
-            known.put(mark, model[mark], now)
+            known.put(mark, model[mark])
         elif what == "add":
             marks = [fingerprint(1, b"%d" % each) for each in range(number, 60, 7)]
             new = [each for each in marks if not known.has_any([each])]
-            known.add_all(new, value_until(now + time), now)
+            known.add_all(new, value_until(now + time))
             assert all(is_known(model.get(each, FREE), now) is False for each in new)
             model |= dict.fromkeys(new, value_until(now + time))
         elif what == "replace":
             old = model.get(mark, PRESENT)
             new = value_until(now + time) if time % 3 else FREE
-            marks = [fingerprint(1, b"%d" % each) for each in (number, *range(number % 7, 60, 7))]
-            done, others = known.replace_all(marks, old, new)
-            assert sorted(marks) == sorted(done + others)
-            for each in {*marks}:
-                if model.get(each) == old and (each in done or is_known(old, now)):
-                    assert each in done
+            marks = [fingerprint(1, b"%d" % each) for each in {number, *range(number % 7, 60, 7)}]
+            others = known.replace_all(marks, old, new)
+            for each in marks:
+                if model.get(each) == old and (each not in others or is_known(old, now)):
+                    assert each not in others
                     model[each] = new
         elif what == "remove":
             model.pop(mark, None)
-            known.remove(mark)
+            known.put(mark, FREE)
         else:
             now += time
         for each in range(60):
@@ -83,15 +88,15 @@ def test_a_table_is_loaded_from_its_parts(count, most, monkeypatch):
     """Its parts have all ids that stay, and were there before the first, though it grows while they are made."""
     monkeypatch.setattr(message_ids, "BUCKET", 3)
     marks = [fingerprint(1, b"%d" % number) for number in range(2 * count)]
-    known, room, at, copied = KnownIds(), Room(), 0, [0]
-    known.add_all(marks[:count], PRESENT, NOW)
+    known, room, at, copied = table(), Room(), 0, [0]
+    known.add_all(marks[:count], PRESENT)
     later = iter(marks[count:])
-    loaded = KnownIds(room)
+    loaded = table(room)
     while at >= 0:
         part, at = known.part(at, most)
         loaded.load(part, 5, copied)
-        known.add_all([*islice(later, 20)], value_until(NOW), NOW)
-        known.remove(marks[count - 1]) if count else None
+        known.add_all([*islice(later, 20)], value_until(NOW))
+        known.put(marks[count - 1], FREE) if count else None
     assert set(marks[: count - 1]) <= dict(loaded.entries()).keys() <= {*marks}
     assert len(dict(loaded.entries())) == loaded.count == room.count
     assert all(PRESENT == loaded.get(mark) for mark in marks[: count - 1])
@@ -99,14 +104,16 @@ def test_a_table_is_loaded_from_its_parts(count, most, monkeypatch):
 
 def test_it_grows_and_gives_room_back():
     """Thousands of ids are all found; the room of those that have expired is used again by the next ones."""
-    known = KnownIds()
+    now = NOW
+    known = KnownIds(Room(), lambda: now)
     for number in range(20_000):
-        known.put(fingerprint(2, b"%d" % number), value_until(NOW + 100), NOW)
+        known.put(fingerprint(2, b"%d" % number), value_until(NOW + 100))
     assert 20_000 == known.count
     assert all(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000))
     assert not any(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000, 40_000))
+    now += 200
     for number in range(20_000, 60_000):
-        known.put(fingerprint(2, b"%d" % number), value_until(NOW + 200 + number), NOW + 200)
+        known.put(fingerprint(2, b"%d" % number), value_until(now + number))
     assert known.count < 50_000
     assert all(known.get(fingerprint(2, b"%d" % number)) for number in range(20_000, 60_000))
 
@@ -115,20 +122,18 @@ def test_it_grows_and_gives_room_back():
 def test_ids_are_whole_though_their_buckets_leave_bytes_out(splits, most, monkeypatch):
     """Whatever the number of buckets, all ids are found, listed, changed and removed with their whole fingerprints."""
     monkeypatch.setattr(message_ids, "BUCKET", 0)  # one more with each id
-    known, model, told = KnownIds(), dict[bytes, int](), set()
+    known, model, told = table(), dict[bytes, int](), set()
     for _ in range(splits):
         known._split()
     for first in range(0, 1_100, 100):
         marks = [fingerprint(3, b"%d" % number) for number in range(first, first + 100)]
-        known.add_all(marks, PRESENT, NOW)
+        known.add_all(marks, PRESENT)
         told |= {known._told(0), known._told(known._split_at)}
         until = value_until(NOW + 1000 + first)
-        done, others = known.replace_all(marks[:10], PRESENT, until)
-        assert (marks[:10], []) == (done, others)
-        done, others = known.replace_all([marks[10], b"unknown ids"[:10]], PRESENT, FREE)
-        assert (1, 1) == (len(done), len(others))
-        assert known.remove(marks[11])
-        known.put(marks[12], value_until(NOW + 900), NOW)
+        assert not known.replace_all(marks[:10], PRESENT, until)
+        assert [b"unknown id"] == known.replace_all([marks[10], b"unknown id"], PRESENT, FREE)
+        known.put(marks[11], FREE)
+        known.put(marks[12], value_until(NOW + 900))
         model |= dict.fromkeys(marks[12:], PRESENT) | dict.fromkeys(marks[:10], until)
         model[marks[12]] = value_until(NOW + 900)
         assert all(known.get(mark) == model.get(mark, FREE) for mark in marks)
@@ -141,25 +146,30 @@ def test_ids_are_whole_though_their_buckets_leave_bytes_out(splits, most, monkey
 
 def test_ids_whose_time_begins_later_give_their_room_back():
     """Ids that were known without a time are removed like others once one was set, and has come."""
-    known = KnownIds()
+    now = NOW
+    known = KnownIds(Room(), lambda: now)
     for number in range(20_000):
         mark = fingerprint(2, b"%d" % number)
-        known.put(mark, PRESENT, NOW)
-        if number % 2:
-            known.put(mark, value_until(NOW + 100), NOW)
-        else:
-            known.replace_all([mark], PRESENT, value_until(NOW + 100))
+        known.put(mark, PRESENT)
+        known.put(mark, value_until(NOW + 100))
+    now += 200
     for number in range(20_000, 60_000):
-        known.put(fingerprint(2, b"%d" % number), PRESENT, NOW + 200)
+        known.put(fingerprint(2, b"%d" % number), PRESENT)
     assert known.count < 50_000
 
 
-def test_a_bucket_with_the_bytes_of_an_id_across_two_entries_does_not_have_it(monkeypatch):
+def test_a_bucket_with_the_bytes_of_an_id_across_two_entries_does_not_have_it():
     """Only whole fingerprints agree: the same bytes elsewhere in a bucket are those of no id."""
-    known = KnownIds()
-    known.put(b"abcdefghij", value_until(NOW), 0)
-    assert known.get(b"abcdefghij")
-    assert not known.get(b"bcdefghij" + pack_value(value_until(NOW))[:1])
+    known, value = table(), value_until(NOW)
+    octets = pack_value(value)
+    across, other = b"bcdefghij" + octets[:1], int.from_bytes(octets[1:] + b"k", "big")
+    known.put(b"abcdefghij", value)
+    known.put(b"klmnopqrst", value)
+    assert not known.get(across)
+    known.put(across, other)
+    known.put(across, FREE)
+    assert (value, value, FREE) == (known.get(b"abcdefghij"), known.get(b"klmnopqrst"), known.get(across))
+    assert 2 == known.count
 
 
 def test_values_say_how_long_an_id_is_known():
@@ -186,16 +196,16 @@ def test_values_say_how_many_messages_have_an_id(copies, known):
 def test_a_queue_may_know_as_many_ids_as_there_is_room_for():
     """One queue alone gets half of the room, a second one a third of it; what is removed gives its room back."""
     room = Room(30)
-    tables = [KnownIds(room), KnownIds(room)]
-    for number, table in enumerate(tables):
-        while room.has_place(table.count):
-            table.put(fingerprint(number, b"%d" % table.count), PRESENT, NOW)
-    assert [15, 8] == [table.count for table in tables]
+    tables = [table(room), table(room, NOW + 100)]
+    for number, each in enumerate(tables):
+        while room.has_place(each.count):
+            each.put(fingerprint(number, b"%d" % each.count), PRESENT)
+    assert [15, 8] == [each.count for each in tables]
     tables[0].clear()
-    tables[1].remove(fingerprint(1, b"0"))
+    tables[1].put(fingerprint(1, b"0"), FREE)
     assert (0, 7) == (tables[0].count, room.count)
-    tables[1].put(b"expired id", value_until(NOW), NOW)
-    tables[1].clean(NOW + 100)
+    tables[1].put(b"expired id", value_until(NOW))
+    tables[1].clean()
     assert 7 == room.count
 
 
@@ -203,7 +213,7 @@ def test_a_damaged_row_is_noticed_and_a_row_of_another_queue_too():
     """The checksum of a row covers its key: neither other bytes nor another line have its ids."""
     entries = fingerprint(1, b"a") + pack_value(PRESENT)
     key, row = pack_ids(7, (LOGGED, 4), entries)
-    assert {PRESENT: [fingerprint(1, b"a")]} == by_value(checked(key, row))
+    assert entries == checked(key, row)
     for line, number, octets in ((8, 4, row), (7, 5, row), (7, 4, row[:-1] + b"x")):
         with pytest.raises(DamagedError):
             checked(pack_key(line, (LOGGED, number)), octets)

@@ -1566,7 +1566,7 @@ class TestDisk:
         disk_node.run_turn()
         queue(disk_node).ids.forget("1")
         for _ in range(3):
-            queue(disk_node).ids._ids.log.put(b"x" * 10, value_until(disk_node.wall_clock() + 1000))
+            queue(disk_node).ids._ids.log.known.put(b"x" * 10, value_until(disk_node.wall_clock() + 1000))
             disk_node.disk.environment.commit(disk_node.disk.journal.cut())
             disk_node.disk.journal.settled(None)
         again = disk_node.killed()

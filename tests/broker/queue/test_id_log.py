@@ -8,7 +8,16 @@ from leveret.broker.queue import id_log
 from leveret.broker.queue.id_log import IdLog
 from leveret.storage import message_ids
 from leveret.storage.delayed import pack_line, unpack_key
-from leveret.storage.message_ids import FREE, PRESENT, Room, fingerprint, frees, is_known, value_until
+from leveret.storage.message_ids import (
+    FREE,
+    PRESENT,
+    KnownIds,
+    Room,
+    fingerprint,
+    frees,
+    is_known,
+    value_until,
+)
 
 NOW = 1_790_000_000_000
 MARKS = [fingerprint(1, b"%d" % number) for number in range(200)]
@@ -63,20 +72,20 @@ def test_a_start_knows_what_the_last_commit_had(seed, monkeypatch):
     monkeypatch.setattr(id_log, "ROW", rnd.choice([30, 90]))
     stored: dict[bytes, bytes] = {}
     disk, room, model, safe = Disk(stored), Room(), dict[bytes, int](), dict[bytes, int]()
-    log, most = IdLog(7, disk, lambda: now, room), 0
+    log, most = IdLog(7, disk, KnownIds(room, lambda: now)), 0
     log.key = KEY
     for _ in range(1500):
         what, mark, value = rnd.random(), rnd.choice(MARKS), value_until(now + rnd.randrange(20_000))
         if what < 0.3:
             marks = [mark for mark in rnd.sample(MARKS, 5) if not log.known.get(mark)]
-            log.add(marks, value)
+            log.known.add_all(marks, value)
             model |= dict.fromkeys(marks, value)
         elif what < 0.4:
             model[mark] = PRESENT
-            log.put(mark, PRESENT)
+            log.known.put(mark, PRESENT)
         elif what < 0.5:
             model.pop(mark, None)
-            log.put(mark, FREE, is_end=True)
+            log.known.put(mark, FREE, is_end=True)
         elif what < 0.55:
             now += rnd.randrange(1000)
         elif what < 0.58:
@@ -84,7 +93,7 @@ def test_a_start_knows_what_the_last_commit_had(seed, monkeypatch):
             safe = {mark: value for mark, value in safe.items() if mark in model}
         elif what < 0.6:
             disk, room = Disk(stored), Room()
-            log = IdLog(7, disk, lambda: now, room)  # noqa: B023 - it is the time
+            log = IdLog(7, disk, KnownIds(room, lambda: now))  # noqa: B023 - it is the time
             if line := stored.get(pack_line(7)):
                 log.recover(7, line, disk.rows, lambda key: key == KEY)
             log.key = KEY

@@ -1,6 +1,6 @@
 """Mutant: ids of which the first bits agree count as one."""
 
-from leveret.broker.queue import deduplication, id_source
+from leveret.broker.queue import id_source
 
 _fingerprint = id_source.fingerprint
 
@@ -14,5 +14,5 @@ def fingerprints(key, texts):
     return [fingerprint(key, text) if text else b"" for text in texts]
 
 
-deduplication.fingerprint = id_source.fingerprint = fingerprint
+id_source.fingerprint = fingerprint
 id_source.fingerprints = fingerprints
