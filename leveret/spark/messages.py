@@ -15,7 +15,16 @@ from zlib import crc32
 import pyarrow as pa
 from pyarrow import json as arrow_json
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from leveret.broker.amqp.fastpath import FRAME_OVERHEAD, split_address
 from leveret.broker.amqp.properties import FLAGS_AT, Properties
@@ -45,6 +54,7 @@ _HEAD: Final = 7  # bytes of a frame before its payload
 MOST_MILLISECONDS: Final = 253_402_300_799_999  # the end of the year 9999, after which a timestamp is none
 MOST_KEPT: Final = 10_000  # decoded property lists that are kept
 
+_decode_json = json.JSONDecoder().raw_decode
 _unpack_size = Struct(">I").unpack_from
 _unpack_offset = Struct(">q").unpack_from
 
@@ -252,24 +262,51 @@ def body_of(content: Content) -> bytes:
     return b"".join(parts)
 
 
+def not_in_json(kind: DataType) -> Iterator[str]:
+    """Yield the types below one that are made of no JSON value."""
+    match kind:
+        case StructType():
+            for field in kind:
+                yield from not_in_json(field.dataType)
+        case ArrayType():
+            yield from not_in_json(kind.elementType)
+        case BooleanType() | NumericType() | StringType() | TimestampType() | TimestampNTZType():
+            pass
+        case _:
+            yield kind.simpleString()
+
+
+def _is_object(body: bytes) -> bool:
+    """Return whether a body is one JSON object: Arrow crashes at `null`, and may read several bodies as one object."""
+    try:
+        text = body.decode().strip()
+        return text[:1] == "{" and _decode_json(text)[1] == len(text)
+    except (ValueError, RecursionError):
+        return False
+
+
 def parsed(bodies: Sequence[bytes], kind: Any) -> Any:
     """Return bodies of JSON objects as an Arrow array of structs; null for a body that is none, or of other types."""
     options = arrow_json.ParseOptions(
         explicit_schema=pa.schema(list(kind)), newlines_in_values=True, unexpected_field_behavior="ignore"
     )
+    are_objects = [_is_object(body) for body in bodies]
 
-    def read(text: bytes, count: int) -> Any:
+    def read(text: bytes) -> Any:
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(text), arrow_json.ReadOptions(block_size=len(text) + 1), options
             )
         except pa.ArrowInvalid:
             return None
-        made = table.to_struct_array().combine_chunks()
-        return made if len(made) == count else None
+        return table.to_struct_array().combine_chunks()
 
-    made = read(b"\n".join(bodies), len(bodies)) if bodies else pa.nulls(0, kind)
-    if made is None:  # one of them, or several in a body
-        each = [read(body, 1) for body in bodies]
+    objects = [body for body, is_object in zip(bodies, are_objects, strict=True) if is_object]
+    made = read(b"\n".join(objects)) if objects else pa.nulls(0, kind)
+    if made is None:  # one of them is of other types
+        each = [read(body) for body in objects]
         made = pa.concat_arrays([pa.nulls(1, kind) if one is None else one.cast(kind) for one in each])
-    return made.cast(kind)
+    places = iter(range(len(objects)))
+    return made.cast(kind).take(
+        pa.array([next(places) if each else None for each in are_objects], pa.int64())
+    )

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from leveret.broker.amqp.tables import Field
 from leveret.broker.client.errors import ClientError
 from leveret.spark.connection import Consumer, is_final, lasting
-from leveret.spark.messages import Rows, columns
+from leveret.spark.messages import Rows, columns, not_in_json
 from leveret.spark.options import EARLIEST, Given, OptionError, SinkOptions, SourceOptions, body_of
 from leveret.spark.sink import BatchWriter, StreamWriter
 
@@ -120,6 +120,10 @@ class LeveretDataSource(DataSource):
             if kind != ours.get(name) and not is_json:
                 raise OptionError(
                     f"column {name} {kind} is none of {', '.join(' '.join(each) for each in ours.items())}"
+                )
+            if is_json and (wrong := next(not_in_json(field.dataType), "")):
+                raise OptionError(
+                    f"option body_schema: JSON has no {wrong}; read it as string, and convert it"
                 )
         return schema
 

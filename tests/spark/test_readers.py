@@ -14,7 +14,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql import Row
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DateType, MapType, StringType, StructField, StructType
 
 from bench import brokers
 from leveret import Broker
@@ -455,6 +455,15 @@ def test_columns_are_some_of_the_sources_own():
         source("amqp://x", stream="s").reader(StructType([StructField("body", StringType())]))
     with pytest.raises(OptionError, match="column total string is none of"):
         source("amqp://x", stream="s").streamReader(StructType([StructField("total", StringType())]))
+
+
+@pytest.mark.parametrize("kind", [DateType(), ArrayType(MapType(StringType(), StringType()))])
+def test_a_type_that_json_does_not_have_is_an_error(kind):
+    """It is named before anything is read, rather than that each body is null."""
+    body = StructType([StructField("x", StructType([StructField("y", kind)]))])
+    options = {"stream": "s", "body_format": "json", "body_schema": "any"}
+    with pytest.raises(OptionError, match=r"option body_schema: JSON has no (date|map<string,string>);"):
+        source("amqp://x", **options).reader(StructType([StructField("body", body)]))
 
 
 def test_a_queue_is_read_by_the_simple_reader():

@@ -166,6 +166,22 @@ def test_text_is_decoded_and_json_is_a_struct():
     assert datetime(2026, 11, 29, 12, tzinfo=UTC) == found[0]["body"]["at"]
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        [b"null"], [b'{"id": 1} null'], [b'{"id": 1} {"id": 2}', b""], [b'{"id": 1, "x": "', b'"}', b'{"id": 3} {"id": 4}'],
+        [b'{"id":', b"2}", b'{"id": 3} {"id": 4}'], [b"[" * 100_000], [b'{"more": "\xff"}'],
+        ['{"id": 1}'.encode("utf-16")], [b'{"id": 1}\0'], [b'{"id": "x"}', b"null"],
+    ],
+)  # fmt: skip
+def test_broken_json_is_null_in_its_own_row_only(broken):
+    """No body ends the process, takes the place of another, or makes another one null."""
+    kind = StructType([StructField("id", LongType())])
+    bodies = [b'{"id": 0}', *broken, b'{"id": 9}']
+    found = rows_of([content(each, offset=0) for each in bodies], schema("body", body=kind), "json")
+    assert [{"id": 0}, *[None] * len(broken), {"id": 9}] == [row["body"] for row in found]
+
+
 def test_the_batch_has_the_types_that_spark_expects():
     """The Arrow schema of a batch is the one that Spark computes, to the time zone."""
     rows = Rows(schema(), "binary", has_offsets=True)
