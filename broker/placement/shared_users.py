@@ -24,6 +24,7 @@ from leveret.storage.store.metadata_rows import decode
 log = logging.getLogger("leveret.replication")
 
 READ_SECONDS: Final = 1.0
+_NO_LEADER: Final = "its leader, once there is one"
 GONE_SECONDS: Final = 30.0
 """Time without a virtual host in any log after which its permissions are removed; a move, or a start, takes less."""
 
@@ -52,7 +53,8 @@ class SharedUsers:
         self.vhosts: frozenset[str] = frozenset()  # of all logs
         self._since = (0, -1)
         self._roll = Roll("", Settings())
-        self._leader = ""
+        self._leader = _NO_LEADER
+        self._lock = asyncio.Lock()  # a node that begins to lead reads beside the task
         self._read_at: float | None = None  # by the monotonic clock
         self._missing: dict[str, float] = {}
         self.problem = "the database was not asked yet"
@@ -130,33 +132,36 @@ class SharedUsers:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(READ_SECONDS)
-            try:
-                await self.read()
-            except Exception:  # a bug of ours, which must not end the reading unseen
-                self.problem = f"the users of log {self.name} could not be read: see the log"
-                log.exception("the users of log %s could not be read; they are read again", self.name)
+            await self.read()
 
     async def read(self) -> None:
-        """Read what has changed; without an answer everything stays as it is, and `problem` says so."""
-        try:
-            logs: list[LogFacts] = await self._reader.read()
-            found = None if self.is_owner else await self._reader.users(self.name, self._since)
-        except NoAnswerError as error:
-            problem = f"the database does not answer: {error}"
-        else:
-            problem = self._take_logs(logs)
+        """Read what has changed; if that fails the rest stays as it is, and `problem` says so."""
+        failure: Exception | None = None
+        async with self._lock:
             try:
-                if found is not None:
-                    self._take_rows(found)
-                elif not self.is_owner:
-                    problem = f"log {self.name} has published no users yet"
-                if found is not None or self.is_owner:
-                    self._read_at = time.monotonic()
-            except StorageError as error:  # of a newer version
-                problem = str(error)
-        if problem and problem != self.problem:
-            log.warning("the users of log %s may be out of date: %s", self.name, problem)
-        self.problem = problem
+                problem = await self._read()
+            except NoAnswerError as error:
+                problem = f"the database does not answer: {error}"
+            except StorageError as error:
+                problem = f"a row cannot be read, perhaps of a newer Leveret: {error}"
+            except Exception as error:  # noqa: BLE001 - a bug of ours must end neither the task nor a takeover
+                problem, failure = f"an error of Leveret, with a traceback in the log: {error!r}", error
+        before, self.problem = self.problem, problem
+        if problem and problem != before:
+            log.warning("the users of log %s may be out of date: %s", self.name, problem, exc_info=failure)
+        elif before and not problem:
+            log.info("the users of log %s are read", self.name)
+
+    async def _read(self) -> str:
+        logs: list[LogFacts] = await self._reader.read()
+        found = None if self.is_owner else await self._reader.users(self.name, self._since)
+        problem = self._take_logs(logs)
+        if found is not None:
+            self._take_rows(found)
+        elif not self.is_owner:
+            return f"log {self.name} has published no users yet"
+        self._read_at = time.monotonic()
+        return problem
 
     def _take_logs(self, logs: list[LogFacts]) -> str:
         self.vhosts = frozenset(text(vhost) for each in logs for vhost in each.vhosts)
@@ -165,7 +170,7 @@ class SharedUsers:
         self._roll.note(() if facts is None else facts.members, now)
         up = self._roll.others_up(now, proved=False)
         leaders = [each for each in up if facts is not None and each.name == facts.leader]
-        self._leader = "its leader, once there is one"
+        self._leader = _NO_LEADER
         for each in leaders:
             self._leader = f"its leader, {each.name} at {each.address}"
         self._look_for_gone(now)
@@ -177,14 +182,14 @@ class SharedUsers:
         for key, value in changes:
             if value is not None:
                 decode(key, value)
-        self._since = epoch, number
+        if changes and self.on_change is not None:
+            self.on_change(changes)
+        self._since = epoch, number  # from now on: changes that fail are read again
         for key, value in changes:
             if value is None:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = value
-        if changes and self.on_change is not None:
-            self.on_change(changes)
 
     def _look_for_gone(self, now: float) -> None:
         if self.on_gone is None:
