@@ -141,6 +141,9 @@ class Users:
         """Called when a user's permissions in a vhost were changed or removed; with None when the user was removed."""
         self.patterns = patterns or Patterns()
         self.passwords = PasswordPolicy()  # the rules for new passwords
+        self.are_shared = (
+            False  # True if they are those of another log, which removes the rights in deleted vhosts
+        )
         self.loopback_users = frozenset(loopback_users)
         self._users: dict[str, User] = {}
         self._permissions: dict[tuple[str, str], Permissions] = {}
@@ -280,8 +283,9 @@ class Users:
         self.generation += 1
 
     def remove_vhost(self, vhost: str) -> None:
-        """Remove all permissions in a deleted vhost, and its limits."""
-        self._forget(1, vhost)
+        """Remove all permissions in a deleted vhost, unless they are shared, and its limits."""
+        if not self.are_shared:
+            self._forget(1, vhost)
         self._vhost_limits.pop(vhost, None)
         self.generation += 1
 

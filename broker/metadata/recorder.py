@@ -314,13 +314,14 @@ class StoredUsers(Users):
         self._definitions.tell("user_deleted", "", name)
 
     def remove_vhost(self, vhost: str) -> None:
-        """Remove all permissions in a deleted vhost, and its limits."""
-        for user, place, _ in self.permission_rows():
-            if place == vhost:
-                self._definitions.tell("permission_deleted", vhost, user)
-        for user in {user for user, place, *_ in self.topic_permission_rows() if place == vhost}:
-            self._definitions.tell("topic_permission_deleted", vhost, user)
-        self._delete_rights(lambda _user, place: place == vhost)
+        """Remove all permissions in a deleted vhost, unless they are shared, and its limits."""
+        if not self.are_shared:
+            for user, place, _ in self.permission_rows():
+                if place == vhost:
+                    self._definitions.tell("permission_deleted", vhost, user)
+            for user in {user for user, place, *_ in self.topic_permission_rows() if place == vhost}:
+                self._definitions.tell("topic_permission_deleted", vhost, user)
+            self._delete_rights(lambda _user, place: place == vhost)
         self._definitions.delete(relation_key(VHostLimitsRow.kind, octets(vhost)))
         super().remove_vhost(vhost)
 

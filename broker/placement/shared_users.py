@@ -78,6 +78,7 @@ class SharedUsers:
     def load(self, server: Any, rows: Iterable[tuple[bytes, bytes]], load: Callable[[Any], Any]) -> Any:
         """Have `load` create what stored rows of a server say, but with these users, which it follows from now on."""
         loaded = load([row for row in rows if not is_shared(row[0])])
+        server.users.are_shared = True
         followed = FollowedRows(server.directory)
         followed.follow(in_order(self.rows.items()))
 

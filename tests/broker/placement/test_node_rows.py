@@ -19,10 +19,17 @@ from leveret.broker.placement.node_rows import (
     in_order,
     is_shared,
 )
+from leveret.broker.placement.shared_users import SharedUsers
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.vhost import Metadata, VHost
-from leveret.storage.store.metadata_rows import GlobalParameterRow, PermissionRow, UserRow, VHostLimitsRow
+from leveret.storage.store.metadata_rows import (
+    GlobalParameterRow,
+    PermissionRow,
+    UserRow,
+    VHostLimitsRow,
+    encode,
+)
 
 
 class LateJournal(NullJournal):
@@ -218,3 +225,18 @@ def test_a_user_is_deleted_behind_its_rights() -> None:
     assert [(user, b"1"), (right, b"2")] == in_order([(right, b"2"), (user, b"1")])
     gone: list[tuple[bytes, bytes | None]] = [(user, None), (right, None), (UserRow.kind + b"b", b"")]
     assert [gone[2], gone[1], gone[0]] == in_order(gone)
+
+
+def test_rights_outlast_a_virtual_host_that_is_made_again() -> None:
+    """In a log that has the users of another one, which removes them later, if the virtual host stays away."""
+    node = Node(NullJournal())
+    rows = [UserRow(b"u", b"hash", b"", []), PermissionRow(b"u", b"v", b"", b"", b"x")]
+    shared = SharedUsers(None, "users", is_owner=False)
+    shared.rows = {row.key(): encode(row) for row in rows}
+    vhost = node.directory.add_vhost("v")
+    shared.load(node, [], list)
+
+    node.directory.remove_vhost(vhost)
+    node.directory.add_vhost("v")
+
+    assert [("u", "v", "x")] == [(user, name, row.read) for user, name, row in node.users.permission_rows()]
