@@ -379,7 +379,9 @@ class PostgreSQLDriver:
         found = await self._rows(sql.LOGS, ("leveret_lease",))
         queries = (sql.LED.format(at, quoted) for at, (_, quoted, _) in enumerate(found))
         leaders = dict(await self._rows(" union all ".join(queries)))
-        return tuple(engine.Led(name, leaders[at], is_here) for at, (name, _, is_here) in enumerate(found))
+        return tuple(  # a log that is being restored has no lease yet
+            engine.Led(name, leaders.get(at, ""), is_here) for at, (name, _, is_here) in enumerate(found)
+        )
 
     async def _others(self, request: engine.Request) -> engine.Answer:
         match request:

@@ -102,7 +102,9 @@ class LogReader:
         await execute("begin isolation level repeatable read read only")
         found = []
         for name, quoted, _ in await (await execute(sql.LOGS, ("leveret_directory",))).fetchall():
-            epoch, leader, vhosts = await (await execute(_LOG.format(quoted))).fetchone()
+            if (row := await (await execute(_LOG.format(quoted))).fetchone()) is None:
+                continue  # it is being restored
+            epoch, leader, vhosts = row
             rows = await (await execute(_MEMBERS.format(quoted))).fetchall()
             members = tuple(
                 Member(node, address, Position(at, index, bytes(hash_)), counter)

@@ -162,6 +162,20 @@ async def test_a_node_is_told_who_leads_each_log(place: Place) -> None:
     assert () == (await ask(place.engine(""), ME)).logs
 
 
+async def test_a_log_that_is_being_restored_troubles_no_other(place: Place) -> None:
+    """Its tables are there before their rows: its lease is nobody's, and readers pass over it."""
+    one = place.engine("one")
+    await take(one, name="n1")
+    await ask(one, protocol.Describe(1, 1, (b"vhost",)))
+    await place.sql(
+        "create schema half",
+        *(f"create table half.{each} (like one.{each})" for each in ("leveret_lease", "leveret_directory")),
+    )
+
+    assert (protocol.Led("half", "", False), protocol.Led("one", "n1", True)) == (await ask(one, ME)).logs
+    assert {"one": ("n1", (b"vhost",))} == await place.logs()
+
+
 async def test_users_are_read_as_the_leader_has_published_them(place: Place) -> None:
     """First all, then what has changed since, deletions too; all again in a new epoch; nothing of a former leader."""
     one = place.engine("one")
