@@ -142,7 +142,7 @@ constraints: $(VENV)/.installed-test
 	$(INSTALL) 'uv>=0.5'
 	$(BIN)/python requirements/pin.py $(ARGS)
 
-BENCHES := analytics backlog celery_delays delayed embedded fairness field first_answer fixtures following hotpath ladder latency load_tool \
+BENCHES := analytics backlog budget celery_delays delayed embedded fairness field first_answer fixtures following hotpath ladder latency load_tool \
 	logins management management_clients paper peek placement repeats replication retention scale shovel spark stalls store streams suites \
 	tls tls_clients topic topology transactions ui
 
