@@ -1,6 +1,5 @@
 """The table of tests/security/guarantees.md about networks names keys and tests that there are."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -16,15 +15,15 @@ ROWS = [
     if line.startswith("| ") and not line.startswith("| Need")
 ]
 CODE = re.compile(r"`([^`]+)`")
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 LEAST = 30
 
 
 def written() -> set[str]:
     return {
-        node.name
+        name
         for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        for name in DEFINED.findall(path.read_text(encoding="utf-8"))
     }
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def heads(node: ast.AST) -> Iterator[ast.expr]:
         yield head
 
 
+@cache
+def strings_of(folder: str) -> list[tuple[str, list[str], list[str]]]:
+    """Return for each file of a folder its name, its docstrings, and the texts of the product: parsing takes seconds."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        if not path.is_symlink() and (folder != "leveret" or path.parent == ROOT / "leveret"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for_people = [*texts(tree)] if folder in PRODUCT else []
+            found.append((path.relative_to(ROOT).as_posix(), [*docstrings(tree)], for_people))
+    return found
+
+
 def asks(text: str) -> bool:
     """Return whether a docstring opens like a question or refers to the one before it."""
     words = text.replace(",", " ").split()
@@ -64,10 +77,9 @@ def asks(text: str) -> bool:
 def test_docstrings_open_with_a_term_or_a_verb(folder: str):
     """No docstring opens with What, Who, Whether, How, Where, When, Why or The same."""
     found = [
-        f"{path.relative_to(ROOT)}: {text.strip().splitlines()[0]}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if not path.is_symlink() and (folder != "leveret" or path.parent == ROOT / "leveret")
-        for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        f"{name}: {text.strip().splitlines()[0]}"
+        for name, written, _ in strings_of(folder)
+        for text in written
         if text.strip() and asks(text)
     ]
 
@@ -78,9 +90,9 @@ def test_docstrings_open_with_a_term_or_a_verb(folder: str):
 def test_docstrings_name_who_acts(folder: str):
     """No docstring of the product has somebody, nobody, whoever or another word in place of the field's noun."""
     found = [
-        f"{path.relative_to(ROOT)}: {text.strip().splitlines()[0]}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        f"{name}: {text.strip().splitlines()[0]}"
+        for name, written, _ in strings_of(folder)
+        for text in written
         if VAGUE.search(re.sub(r"`[^`]*`", "", text))
     ]
 
@@ -113,12 +125,12 @@ def texts(tree: ast.Module) -> Iterator[str]:
 @pytest.mark.parametrize("folder", PRODUCT)
 def test_texts_for_people_have_plain_words(folder: str):
     """Log lines, errors, help texts, reports and reference pages use standard terms, and bytes outside the wire."""
-    found = []
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        name = path.relative_to(ROOT).as_posix()
-        for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
-            if RIDDLES.search(text) or (OCTETS.search(text) and not name.startswith(WIRE)):
-                found.append(f"{name}: {text}")  # noqa: PERF401 - three loops in one comprehension say less
+    found = [
+        f"{name}: {text}"
+        for name, _, for_people in strings_of(folder)
+        for text in for_people
+        if RIDDLES.search(text) or (OCTETS.search(text) and not name.startswith(WIRE))
+    ]
 
     assert found == []
 
