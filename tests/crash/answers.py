@@ -15,6 +15,7 @@ from typing import Any
 from crash.answered_state import Change, State, found
 from crash.changes import ADMINISTRATOR, KINDS, Changes
 from crash.kills import Totals, campaign, check_store
+from crash.ledger import MANY
 from crash.site import Site
 from processes.running import BROKER, free_port
 
@@ -116,6 +117,7 @@ def answers(
     say: Callable[[str], object] = print,
     program: Sequence[str] = BROKER,
     allowance: float = 2.0,
+    enough: int = MANY,
 ) -> Totals:
     """Kill a broker `count` times right after the answer to a change.
 
@@ -126,6 +128,7 @@ def answers(
         say: called with a line for each.
         program: what the interpreter runs instead of the broker as it is.
         allowance: seconds that a start may take.
+        enough: give up after so many violations.
 
     """
     rng = random.Random(seed)
@@ -155,8 +158,11 @@ def answers(
             say(
                 f"kill {number}, after {what}: start {site.ready_after:.2f} s, {keys} objects and values compared"
             )
+            if site.ledger.counts["violations"] >= enough:
+                break
+        else:
+            site.finish()
+            check_store(site)
         requests.close()
-        site.finish()
-        check_store(site)
     totals.notes["changes answered"] = run.made
     return totals

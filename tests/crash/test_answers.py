@@ -27,9 +27,10 @@ def test_what_was_answered_is_there_after_a_kill(tmp_path):
 def test_an_answer_before_the_disk_is_caught(tmp_path):
     """The campaign objects to a broker that answers at once."""
     totals = answers(
-        tmp_path, KILLS, SEED, say=str, program=program("answer_before_disk"), allowance=ALLOWANCE
+        tmp_path, KILLS, SEED, say=str, program=program("answer_before_disk"), allowance=ALLOWANCE, enough=1
     )
 
+    assert totals.counted < KILLS
     assert {"answered"} == {violation.oracle for violation in totals.violations}
 
 

@@ -99,7 +99,7 @@ def _purged(home: Path, mutant: str) -> Totals:
 
 
 def _changed(home: Path, mutant: str) -> Totals:
-    return answers(home, 10, SEED, say=str, program=program(mutant), allowance=10.0)
+    return answers(home, 10, SEED, say=str, program=program(mutant), allowance=10.0, enough=1)
 
 
 def _carried(home: Path, mutant: str) -> Totals:
