@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import os
 import platform
 import sys
@@ -150,6 +151,7 @@ def test_what_cannot_be_opened_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
+        gc.collect()  # otherwise descriptors of the tests before may be closed meanwhile
         before = descriptors(), contexts()
         monkeypatch.setattr(loop, "add_reader", lack)
         for _ in range(20):
