@@ -438,6 +438,9 @@ class Node:
         self._apply_from = 0
         self.events.append(Close(reason))
         self.follower.drop_tail()
+        last = self.follower.end.index
+        if (seen := self.candidate.seen) is not None and seen.last < last:
+            self.candidate.seen = seen._replace(last=last)  # its own entries, which it did not read
         self._wait(now)
 
     def _wait(self, now: float) -> None:

@@ -321,6 +321,25 @@ def test_a_member_that_is_not_seen_for_long_is_forgotten(nodes: Nodes) -> None:
     assert ["a", "b", "c"] == sorted(nodes.engine.visible.members)
 
 
+def test_a_leader_that_was_stopped_for_a_while_does_not_take_its_log_for_too_short(nodes: Nodes) -> None:
+    """All copies have its last entries, which it has not read as others do."""
+    leader = nodes.leader
+    for _ in range(30):
+        leader.submit(Batch(b"more"))
+        nodes.run(0.1)
+        applied = min(each.follower.position.index for each in nodes.nodes.values())
+        if leader.candidate.seen is not None and leader.candidate.seen.last < applied:
+            break
+    else:
+        pytest.fail("the leader has always read its own entries")
+    nodes.now += 10.0
+    leader.tick(nodes.now)
+    leader.tick(nodes.now)
+    assert leader.role is Role.WAITING
+    assert not leader.is_refused(nodes.now)
+    assert not any(isinstance(each, TooShort) for each in [*nodes.events, *leader.events])
+
+
 def test_a_log_that_became_too_short_is_told_once_and_accepted_by_an_operator(nodes: Nodes) -> None:
     """Nobody leads before, and all go on with what it has after."""
     backup = nodes.engine.visible.copy()
