@@ -393,7 +393,7 @@ class Channel:
         if len(content) > MOST_HASHED:
             for ids in (self.vhost.once.get(exchange.name), *[queue.ids for queue in queues]):
                 if ids is not None:
-                    ids.check(message)
+                    ids.source.check(message, ids.where)
         if demands is not None and not demands.plain_route:
             message = self._rewritten(message, demands, queues)
         if self.vhost.intercept is not None:
@@ -430,7 +430,7 @@ class Channel:
             return None
         once = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
         owners = [ids for ids in (once, *[queue.ids for queue in queues]) if ids is not None]
-        if not any(ids.mark_of(message) for ids in owners):
+        if not any(ids.source.mark(message) for ids in owners):
             return None
         copy = Persistent(message.address, message.content, message.channel_id, None, 0, 0)
         files = BodyFiles(disk, (copy,), self.outbox.turn, waits=not awaits)
@@ -496,7 +496,7 @@ class Channel:
     def _is_known(self, route: Route, message: Message, queues: Sequence[Queue], *, persistent: bool) -> bool:
         """Return whether a message is a repeat for its exchange, which drops it before it goes anywhere."""
         ids = self.vhost.once.get(route.exchange.name)  # type: ignore[union-attr] # it has one
-        mark = None if ids is None else ids.mark_of(message)
+        mark = None if ids is None else ids.source.mark(message)
         if ids is None or mark is None:
             return False
         is_stored = ids.stores(queues, persistent=persistent, awaits=self.confirms is not None)
@@ -556,7 +556,7 @@ class Channel:
         A mandatory one is returned then, and also if it is a repeat for all of its queues, up to `AT_ONCE`.
         """
         ids = self.vhost.once.get(split_address(message.address)[0]) if self.vhost.once else None
-        mark = None if ids is None else ids.mark_of(message)
+        mark = None if ids is None else ids.source.mark(message)
         if ids is not None and mark is not None:
             turned_away = self._turn_away(ids, mark, queues, message, persistent=persistent)
             if turned_away is not None:

@@ -50,8 +50,8 @@ from leveret.storage.queues.backing_queue import Fetched
 
 log = logging.getLogger("leveret.queue")
 
-Away = tuple[bytes, bool, bool]
-"""An unacked message: its id, whether it is stored, and whether its id has ended with a transaction."""
+Away = tuple[bytes, bool]
+"""An unacked message: its id, and whether it is stored."""
 
 
 class Deduplication:
@@ -62,12 +62,13 @@ class Deduplication:
     ) -> None:
         self.owner = queue
         self.kind = kind
-        self._where = resource(kind, queue.name, queue.vhost)
+        self.where = resource(kind, queue.name, queue.vhost)
         self._context = context
         self._disk = disk if queue.durable else None
         self._settings = NO_SETTINGS
         self._ids = IdPlaces(queue.qid, self._disk, context.clock, context.ids)
-        self._source = IdSource(None, self._ids.log.key)
+        self.source = IdSource(None, self._ids.log.key)
+        """Reads the ids of messages."""
         self._repeats: list[tuple[bytes, Message]] = []
         """Those whose publishers the next run has wait for the first ones."""
         self._large: list[tuple[bytes, Message, Promise | None]] = []
@@ -88,7 +89,7 @@ class Deduplication:
         self._has_warned = False
 
     def __repr__(self) -> str:
-        return f"<ids of {self._where}>"
+        return f"<ids of {self.where}>"
 
     @property
     def count(self) -> int:
@@ -106,7 +107,7 @@ class Deduplication:
         if before is not NO_SETTINGS and before.once != settings.once:
             self.forget_all()
         self._ids.log.key = tagged(self._ids.log.key, settings.once)
-        self._source = IdSource(settings.deduplicate, self._ids.log.key)
+        self.source = IdSource(settings.deduplicate, self._ids.log.key)
 
     @property
     def _keeps_present(self) -> bool:
@@ -114,18 +115,6 @@ class Deduplication:
         return self._settings.deduplicate_mode != WINDOW
 
     # -- publishes ----------------------------------------------------------------------------------------------------
-
-    def mark_of(self, message: Message) -> bytes | None:
-        """Return what stands for the id of a message; None if it has none."""
-        return self._source.mark(message)
-
-    def check(self, message: Message) -> None:
-        """Raise 406 if the body of a message that is published is its id, and too large for that."""
-        self._source.check(message, self._where)
-
-    def mark_of_id(self, text: str) -> bytes:
-        """Return what stands for an id: of a body it is the SHA-256, in hexadecimal digits."""
-        return self._source.mark_of_id(text)
 
     @property
     def sifts(self) -> bool:
@@ -137,7 +126,7 @@ class Deduplication:
 
         Returns the places of those that are refused, too. No body gets a file of its own.
         """
-        marks = self._source.marks(messages)
+        marks = self.source.marks(messages)
         texts = [mark for mark in marks if mark]
         is_known = self._ids.knows_any(texts)
         if is_known:
@@ -162,7 +151,7 @@ class Deduplication:
         for mark in marks if self._replaced or self._open else ():
             self._replaced.pop(mark, None)
             self._supersede(mark)
-        until = FREE if self._keeps_present else self._until(self._context.clock())
+        until = FREE if self._keeps_present else self._until()
         is_stored = self._stores(messages[0])
         self._ids.take_all(marks, until, is_stored=is_stored)
         if is_stored and self._settings.deduplicate_for:
@@ -177,13 +166,13 @@ class Deduplication:
         return self._ids.value(mark) != FREE
 
     def answers(self, mark: bytes, *, is_stored: bool) -> bool:
-        """Return whether a message would be a repeat: not if it is stored, and the first one is in memory only."""
-        return self.knows(mark) and not (is_stored and self._is_in_memory(mark))
+        """Return whether a message would be a repeat: not if it is stored, and the first one is in memory only.
 
-    def _is_in_memory(self, mark: bytes) -> bool:
-        """Return whether an id is known only by messages that a kill loses, and that are in the queue."""
+        That is in the queue still, and a kill loses it.
+        """
         ids = self._ids
-        return not ids.is_stored(mark) and mark not in self._filing and ids.is_in_memory(mark)
+        is_safe = not is_stored or ids.is_stored(mark) or mark in self._filing or not ids.is_in_memory(mark)
+        return is_safe and self.knows(mark)
 
     def is_repeat(self, mark: bytes, message: Message) -> bool:
         """Return whether a message is a repeat, which is counted, and whose publisher hears from here."""
@@ -216,7 +205,7 @@ class Deduplication:
             text = (
                 "%s knows %d ids, all queues %d of %d (limits.message_ids): publishes with others are refused"
             )
-            log.warning(text, self._where, self.count, room.count, room.most)
+            log.warning(text, self.where, self.count, room.count, room.most)
         return False
 
     def take(self, mark: bytes, message: Message) -> None:
@@ -226,7 +215,7 @@ class Deduplication:
             self._replaced[mark] = False
         else:
             self._replaced.pop(mark, None)
-        value = FREE if self._keeps_present else self._until(self._context.clock())
+        value = FREE if self._keeps_present else self._until()
         disk = self._disk
         if disk is not None and is_stored and len(message.content) >= disk.blob_threshold:
             is_stored = disk.journal.has_file(message)  # type: ignore[arg-type] # it is stored
@@ -276,13 +265,13 @@ class Deduplication:
     def adopt(self, messages: Iterable[Message]) -> None:
         """Know the ids of messages that the queue has taken in another way than by `Queue.put`."""
         for message in messages:
-            mark = self.mark_of(message)
+            mark = self.source.mark(message)
             if mark is not None:
                 self.take(mark, moving(message, 0, None) if is_persistent(message.content) else message)
 
-    def _until(self, now: int) -> int:
+    def _until(self) -> int:
         """Return the value of an id whose time begins now; ask for a clean-up after all of them."""
-        until = now + self._settings.deduplicate_for
+        until = self._context.clock() + self._settings.deduplicate_for
         self._timer = self._context.timers.sooner(self._timer, until + 1000, self._wake)
         return value_until(until)
 
@@ -361,7 +350,7 @@ class Deduplication:
         replaced: list[int] = []
         delivered: list[bytes] = []
         left: dict[int, Away] = {}
-        marks = self._source.marks(batch.messages)
+        marks = self.source.marks(batch.messages)
         for seq_id, mark, message in zip(batch.seq_ids, marks, batch.messages, strict=True):
             is_loose = seq_id in self._loose
             self._loose.discard(seq_id)
@@ -373,7 +362,7 @@ class Deduplication:
                 self._ids.end((mark,), is_stored=is_stored)
                 del self._replaced[mark]
                 continue
-            left[seq_id] = mark, is_stored, False
+            left[seq_id] = mark, is_stored
             if is_loose:
                 pass
             elif self._returned.get(mark):
@@ -403,22 +392,19 @@ class Deduplication:
 
     def ending(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that the transaction in progress settles: what it publishes comes after them."""
-        for seq_id in seq_ids if self._settings.deduplicate_mode == RUNNING else ():
-            mark, is_stored, has_ended = self._away.get(seq_id, (b"", False, True))
-            if not has_ended:
-                self._away[seq_id] = mark, is_stored, True
-                self._end(mark, is_stored=is_stored)
+        if self._settings.deduplicate_mode == RUNNING:
+            self.settled(seq_ids)
 
     def settled(self, seq_ids: Iterable[int]) -> None:
         """Follow unacked messages that leave the queue."""
         away = self._away
         left = [each for seq_id in seq_ids if (each := away.pop(seq_id, None))] if away else []
         is_plain = self._keeps_present and not (self._replaced or self._open)
-        if is_plain and all(is_stored and not has_ended for _, is_stored, has_ended in left):
-            self._ids.end([mark for mark, _, _ in left], self._afterwards(), is_stored=True)
+        if is_plain and all(is_stored for _, is_stored in left):
+            self._ids.end([mark for mark, _ in left], self._afterwards(), is_stored=True)
             return
-        for mark, is_stored, has_ended in left:
-            self._left(mark, is_stored=is_stored, has_ended=has_ended)
+        for mark, is_stored in left:
+            self._left(mark, is_stored=is_stored)
 
     def dropped(self, messages: Iterable[tuple[int, Message]], *, is_over_limit: bool = False) -> None:
         """Follow messages, with their seq_ids, that leave the queue without a delivery, or are not held any more.
@@ -430,7 +416,7 @@ class Deduplication:
         for seq_id, message in messages:
             is_loose = seq_id in self._loose
             self._loose.discard(seq_id)
-            mark = self.mark_of(message)
+            mark = self.source.mark(message)
             if mark is None:
                 continue
             if self._settings.deduplicate_mode == QUEUED and not is_loose:
@@ -439,12 +425,9 @@ class Deduplication:
             if is_over_limit and not self._keeps_present:
                 self._ids.free(mark)
 
-    def _left(
-        self, mark: bytes, *, is_stored: bool, has_ended: bool = False, is_dropped: bool = False
-    ) -> None:
-        """Follow a message out of the queue: its id ends, if that has not; tell publishers of repeats."""
-        if not has_ended:
-            self._end(mark, is_stored=is_stored, is_dropped=is_dropped)
+    def _left(self, mark: bytes, *, is_stored: bool, is_dropped: bool = False) -> None:
+        """Follow a message out of the queue: its id ends; tell publishers of repeats."""
+        self._end(mark, is_stored=is_stored, is_dropped=is_dropped)
         verdict = self._open.get(mark) if self._open else None
         if verdict is not None:
             verdict.count -= 1
@@ -475,7 +458,7 @@ class Deduplication:
         """Return the value of the id of a message that is settled now."""
         settings = self._settings
         is_timed = settings.deduplicate_mode == RUNNING and settings.deduplicate_for
-        return self._until(self._context.clock()) if is_timed else FREE
+        return self._until() if is_timed else FREE
 
     def purged(self, gone: Iterable[int]) -> None:
         """Follow all ready messages, and unacked ones that go with them, out of the queue."""
@@ -484,21 +467,18 @@ class Deduplication:
         if not self._follows:
             return
         self._loose.clear()
-        kept = Counter([mark for mark, _, _ in self._away.values()]) if self._open else Counter()
+        kept = Counter([mark for mark, _ in self._away.values()]) if self._open else Counter()
         for mark, verdict in list(self._open.items()):
             verdict.count = kept[mark]
             if verdict.publisher is None:
                 self.heard(verdict, 0, False)
         if self._keeps_present:
-            unacked = [
-                (mark, is_stored) for mark, is_stored, has_ended in self._away.values() if not has_ended
-            ]
-            self._forget(unacked)
+            self._forget(self._away.values())
 
     def stored(self, messages: Iterable[Message]) -> None:
         """Note the ids of messages that were in memory only, and are written now."""
         for message in messages:
-            mark = self.mark_of(message)
+            mark = self.source.mark(message)
             if mark is not None:
                 self._ids.keep(mark)
 
@@ -506,12 +486,12 @@ class Deduplication:
 
     def known_until(self, text: str) -> int | None:
         """Return the time (epoch ms) until which an id is known: 0 if it is not settled, None if the id is unknown."""
-        value = self._ids.value(self.mark_of_id(text))
+        value = self._ids.value(self.source.mark_of_id(text))
         return None if value == FREE else 0 if copies_of(value) else time_of(value)
 
     def forget(self, text: str) -> bool:
         """Forget an id; return whether it was known."""
-        mark = self.mark_of_id(text)
+        mark = self.source.mark_of_id(text)
         was_known = self.knows(mark)
         self.free(mark)
         return was_known
@@ -530,7 +510,7 @@ class Deduplication:
         self._away.clear()
         return count
 
-    def _forget(self, kept: Sequence[tuple[bytes, bool]] = ()) -> None:
+    def _forget(self, kept: Collection[Away] = ()) -> None:
         """Forget all ids but those of unacked messages, which tell whether they are stored."""
         self._returned.clear()
         self._replaced.clear()
@@ -543,9 +523,9 @@ class Deduplication:
         """Take over the ids of an earlier run; none if its settings were others. A turn must run then."""
         is_asked, once = self._settings.deduplicate is not None, self._settings.once
         self._ids.log.recover(line, value, rows, lambda key: is_asked and key == tagged(key, once))
-        self._source = IdSource(self._settings.deduplicate, self._ids.log.key)
+        self.source = IdSource(self._settings.deduplicate, self._ids.log.key)
         if not self._keeps_present:
-            self._until(self._context.clock())
+            self._until()
         elif self._settings.deduplicate_mode == QUEUED:
             for mark, each in self._ids.log.known.entries(but=PRESENT):
                 if returned := copies_of(each) - bool(each & KNOWN_BIT):

@@ -24,30 +24,26 @@ class IdSource:
         self._octets = octets(self._name)
 
     def mark_of_id(self, text: str) -> bytes:
-        """Return the fingerprint of an id."""
+        """Return the fingerprint of an id: of a body that is the SHA-256, in hexadecimal digits."""
         return fingerprint(self._key, octets(text))
 
     def mark(self, message: Message) -> bytes | None:
         """Return the fingerprint of the id of a message; None if it has none."""
-        if self.source is None:
-            return None
-        if self.source == MESSAGE_ID:
-            text = Properties(message.header).message_id
-        elif self._name:
-            text = self._header(message)
-        else:
-            text = sha256(message.body).hexdigest() if message.body_size <= MOST_HASHED else None
-        return self.mark_of_id(text) if text else None
+        return self.marks((message,))[0] or None
 
     def marks(self, messages: Sequence[Message]) -> list[bytes]:
         """Return the fingerprints of the ids of messages; empty for one without."""
         if self.source == MESSAGE_ID:
             return fingerprints(self._key, message_ids([message.content for message in messages]))
-        return [self.mark(message) or b"" for message in messages]
+        read = self._body if self.source == BODY else self._header
+        return fingerprints(self._key, [octets(read(message)) for message in messages])
+
+    def _body(self, message: Message) -> str:
+        return sha256(message.body).hexdigest() if message.body_size <= MOST_HASHED else ""
 
     def _header(self, message: Message) -> str:
         header = message.header
-        if self._octets not in header:
+        if not self._name or self._octets not in header:
             return ""
         field = (Properties(header).headers or {}).get(self._name)
         return "" if field is None or field[1] is None else str(field[1])

@@ -404,7 +404,7 @@ class Queue:
             self.admit(message)
             return True
         ids = limits.ids
-        mark = None if ids is None else ids.mark_of(message)
+        mark = None if ids is None else ids.source.mark(message)
         if ids is None or mark is None:
             return not limits.refuses(message) and self._enqueue(message, limits)
         if is_new and ids.knows(mark):
