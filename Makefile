@@ -25,7 +25,7 @@ help:
 	@echo "make run                 start the broker on 127.0.0.1:5672, data in ./$(DATA_DIR)"
 	@echo "make test                lint and all tests but those in a browser"
 	@echo "make test-ui             the tests of the web page in a browser (needs Chromium)"
-	@echo "make test-placed         the tests of clients, rows and the API against a broker of two processes"
+	@echo "make test-placed         the tests of clients, rows and the API against a broker of two processes, and one behind a front"
 	@echo "make lint                ruff, its formatter and mypy"
 	@echo "make pytest              the tests, ARGS='-k topic' for some"
 	@echo "make fmt                 format the code"
@@ -106,7 +106,8 @@ test-ui: $(VENV)/.installed-test
 
 PLACED = tests/broker/placement tests/broker/management/test_beside_rabbitmq.py tests/clients tests/conformance/test_rows.py
 test-placed: $(VENV)/.installed-test
-	@LEVERET_TEST_PROCESSES=2 $(PYTEST) $(PLACED) $(ARGS)
+	@LEVERET_TEST_PLACED=2 $(PYTEST) $(PLACED) $(ARGS)
+	@LEVERET_TEST_PLACED=forwarded $(PYTEST) $(PLACED) $(ARGS)
 
 fmt: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

@@ -16,8 +16,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from processes.fronts import in_processes
-from processes.running import SLOW_STEP, free_port
+from processes.fronts import as_placed
+from processes.running import SLOW_STEP, free_port, leash
 
 ROOT = Path(__file__).parent.parent.parent
 LISTENING = re.compile(r"started TCP listener on 127\.0\.0\.1:(\d+)$")
@@ -39,18 +39,17 @@ class Broker:
         self.port = 0
         self._settled = threading.Event()
         clean = {key: value for key, value in os.environ.items() if not key.startswith("LEVERET_")}
+        words = ["-m", "leveret", "serve", "--data-dir", str(data_dir)]
+        for setting in ("listeners.tcp.1=127.0.0.1:0", *settings):
+            words += ["--set", setting]
         self._process = subprocess.Popen(
-            [
-                sys.executable, "-m", "leveret", "serve",
-                "--data-dir", str(data_dir), "--set", "listeners.tcp.1=127.0.0.1:0",
-                *(word for setting in (*settings, *in_processes()) for word in ("--set", setting)),
-            ],
+            [*leash(), sys.executable, *as_placed(words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=data_dir.parent,
             env=clean | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -18,7 +18,7 @@ from conformance.peers import OF_MACHINE, Peer
 from conformance.policies import operator_parameters, policies
 from conformance.wire import Client, ClosedError, QuietError
 from processes.commands import execute
-from processes.fronts import in_processes
+from processes.fronts import as_placed
 from processes.running import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,7 +157,7 @@ SET_UPS = {
 }
 
 
-PLACED = frozenset(
+DIVISIBLE = frozenset(
     {"main", "management", "switched", "types", "intercepted", "ending", "alarmed", "full", "strained"}
 )
 """Set-ups that a broker of several processes can have: others need one count of all, or the broker's own program."""
@@ -307,16 +307,15 @@ def start_ours(setup: SetUp, profile: str = "3.13") -> Broker:
     program = ["-m", "leveret"]
     if setup.name == "short":
         program = [str(Path(__file__).with_name("short_of.py")), str(home)]
-    command = [sys.executable, *program, "serve", "--data-dir", str(home / "data")]
+    words = [*program, "serve", "--data-dir", str(home / "data")]
     settings = our_settings(setup, profile)
     if setup.name == "policed":  # policies come in no other way, and with them everything does
         (home / "definitions.json").write_text(json.dumps(_definitions(setup)))
         settings = ["listeners.tcp.1=127.0.0.1:0", *_followed(setup, profile)]
         settings += [f"load_definitions={home}/definitions.json"]
-    elif setup.name in PLACED:
-        settings += in_processes()
     for value in settings:
-        command += ["--set", value]
+        words += ["--set", value]
+    command = [sys.executable, *as_placed(words, is_divisible=setup.name in DIVISIBLE)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
     process = _spawn(command, home, environment)
     broker = Broker("ours", setup, ("127.0.0.1", 0), process, home)

@@ -28,10 +28,21 @@ SETTINGS = {
 USER = pika.PlainCredentials("1", "one")
 
 
-def in_processes() -> tuple[str, ...]:
-    """Return the settings for a broker of as many processes as `LEVERET_TEST_PROCESSES` says, none without it."""
-    count = os.environ.get("LEVERET_TEST_PROCESSES")
-    return (f"vhosts.processes={count}", "shovel.enabled=false") if count else ()
+PLACED = "LEVERET_TEST_PLACED"
+"""Variable of the environment: a number of processes that brokers of tests have, or `forwarded` for a front of another."""
+
+
+def as_placed(words: list[str], *, is_divisible: bool = True) -> list[str]:
+    """Return the words for Python that start a broker as `LEVERET_TEST_PLACED` says, from those that start one alone.
+
+    One that is not divisible is never several processes.
+    """
+    how = os.environ.get(PLACED, "")
+    if how == "forwarded":
+        return [str(Path(__file__).with_name("forwarded.py")), *words]
+    if how and is_divisible:
+        return [*words, "--set", f"vhosts.processes={how}", "--set", "shovel.enabled=false"]
+    return words
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A part of the suite through a front, or a broker that forwards; `make test-placed` runs more of it."""
+"""A part of the suite through a front, of processes or of another broker; `make test-placed` runs more of it."""
 
 import os
 import sys
@@ -6,32 +6,17 @@ from pathlib import Path
 
 import pytest
 from processes.commands import execute
-from processes.running import serving
+from processes.fronts import PLACED
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 300
 
 
-def check_client(**more: str) -> None:
-    """Run the tests of a client with these variables of the environment."""
+@pytest.mark.skipif(PLACED in os.environ, reason="the whole suite runs so")
+@pytest.mark.parametrize("how", ["2", "forwarded"])
+def test_a_client_works_through_a_front(how: str) -> None:
+    """The tests of a client pass as they do with one process: with two of them, or another broker that has the virtual host."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/clients/test_pika.py")
-    done = execute(words, env=environment | more, timeout=SECONDS, cwd=ROOT)
+    done = execute(words, env=environment | {PLACED: how}, timeout=SECONDS, cwd=ROOT)
     assert 0 == done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.skipif("LEVERET_TEST_PROCESSES" in os.environ, reason="the whole suite runs so")
-def test_a_client_works_through_a_front() -> None:
-    """The tests of a client pass through a front as they do with one process."""
-    check_client(LEVERET_TEST_PROCESSES="2")
-
-
-def test_a_client_works_through_a_broker_that_forwards(tmp_path: Path) -> None:
-    """The tests of a client pass where another broker has the virtual host."""
-    folders = tmp_path / "there", tmp_path / "front"
-    for folder in folders:
-        folder.mkdir()
-    with serving(folders[0]) as there:
-        elsewhere = {"vhosts.broker./": f"127.0.0.1:{there.address[1]}"}
-        with serving(folders[1], settings=elsewhere) as front:
-            check_client(LEVERET_TEST_AMQP_URL=f"amqp://guest:guest@127.0.0.1:{front.address[1]}")
