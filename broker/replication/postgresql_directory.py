@@ -57,7 +57,7 @@ class LogReader:
     async def users(self, log: str, since: tuple[int, int]) -> Users | None:
         """Return what a log has published of its users since a description; None for nothing. Raises NoAnswerError.
 
-        `since` is the epoch and number of the last description that was read: in a later epoch there are all rows.
+        `since` is the epoch and number of the last description that was read: there are all rows unless this goes on.
         """
 
         async def read() -> Users | None:
@@ -68,7 +68,7 @@ class LogReader:
             users: Users | None = None
             if quoted is not None:
                 epoch, number = await (await execute(_NUMBER.format(quoted))).fetchone()
-                is_whole = epoch != since[0]
+                is_whole = epoch != since[0] or number < since[1]  # of a backup that was restored
                 rows = await execute(_USERS.format(quoted), (-1 if is_whole else since[1],))
                 users = epoch, number, await rows.fetchall(), is_whole
             await execute("commit")
