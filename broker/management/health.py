@@ -116,8 +116,8 @@ def check_service(call: Call) -> Answer:
 
 @ROUTES.get("health/checks/replication")
 def check_replication(call: Call) -> Answer:
-    """Nothing is wrong with the replicated log."""
-    cluster = call.broker.cluster
+    """Nothing is wrong with the replicated log, or those of `vhosts.directory`, or with users that logs share."""
+    cluster = call.broker.cluster or call.broker.logs
     problems = [] if cluster is None else cluster.described()["problems"]
     return failed("; ".join(problems), problems=problems) if problems else passed()
 

@@ -143,7 +143,7 @@ class Logs:
         return {each.name for each in roll.others_up(time.monotonic(), proved=proved)}
 
     def _problems(self) -> Iterator[str]:
-        yield from {self.problem, "" if self._shared is None else self._shared.problem} - {""}
+        yield from {self.problem, "" if self._shared is None else self._shared.warning} - {""}
         for each in self._found:
             if not each.leader:
                 yield f"no node leads log {each.name}"

@@ -25,6 +25,7 @@ log = logging.getLogger("leveret.replication")
 
 READ_SECONDS: Final = 1.0
 _NO_LEADER: Final = "its leader, once there is one"
+STALE_SECONDS: Final = 10.0  # age from which users are reported as old
 GONE_SECONDS: Final = 30.0
 """Time without a virtual host in any log after which its permissions are removed; a move, or a start, takes less."""
 
@@ -111,6 +112,15 @@ class SharedUsers:
     def age(self) -> float | None:
         """Seconds since these were the users of the log; None before the first answer."""
         return None if self._read_at is None else time.monotonic() - self._read_at
+
+    @property
+    def warning(self) -> str:
+        """`problem`, with the age of users that are old; '' for none."""
+        if self.is_owner or self.age is None or self.age < STALE_SECONDS:
+            return self.problem
+        return (
+            f"the users of log {self.name} were read {self.age:.0f} s ago: {self.problem or 'no answer yet'}"
+        )
 
     @property
     def refusal(self) -> str:

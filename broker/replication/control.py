@@ -113,8 +113,8 @@ class Control:
         node, found = self._node, list(self._warnings)
         if not self._driver.is_answered:
             found.append("the database does not answer")
-        if self.shared is not None and self.shared.problem:
-            found.append(self.shared.problem)
+        if self.shared is not None and self.shared.warning:
+            found.append(self.shared.warning)
         if node.obstacle:
             found.append(node.obstacle)
         if node.damage:

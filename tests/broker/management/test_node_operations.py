@@ -273,13 +273,14 @@ def test_what_is_refused(node):
 
 
 def test_leads_are_balanced_with_a_directory(api):
-    """The hand-overs that follow are returned, or a 400 with the reason; a broker without a directory refuses."""
+    """The hand-overs that follow are returned, or a 400 with the reason, and problems are red; without one it refuses."""
 
     class Logs:
         found: object = "away"
+        problems = ("users are old",)
 
         def described(self):
-            return {"replicated": False, "logs": []}
+            return {"replicated": False, "logs": [], "problems": self.problems}
 
         def balance(self, done):
             done(self.found)
@@ -287,7 +288,9 @@ def test_leads_are_balanced_with_a_directory(api):
     answer = api.request("POST", "leveret/cluster/balance")
     assert (400, "vhosts.directory is not set") == (answer.status, answer.body["reason"])
     api.node.logs = Logs()
-    assert {"replicated": False, "logs": []} == api.get("leveret/cluster")
+    assert [] == api.get("leveret/cluster")["logs"]
+    answer = api.request("GET", "health/checks/replication")
+    assert (503, "users are old") == (answer.status, answer.body["reason"])
     answer = api.request("POST", "leveret/cluster/balance")
     assert (400, "away") == (answer.status, answer.body["reason"])
     api.node.logs.found = []

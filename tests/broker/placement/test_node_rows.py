@@ -1,25 +1,29 @@
 """Changes of users, rights and limits, from the front to its processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from leveret.broker.auth.name_patterns import Patterns
 from leveret.broker.auth.users import User, UserLimits, VHostLimits
 from leveret.broker.metadata.directory import Directory
 from leveret.broker.metadata.recorder import Definitions, NullJournal, StoredUsers
-from leveret.broker.placement.messages import AnyMessage, Changed, Placed, Removed
+from leveret.broker.placement import shared_users
+from leveret.broker.placement.messages import AnyMessage, Changed, Placed, Removed, Rows
 from leveret.broker.placement.node_rows import (
     FollowedRows,
     PublishedRows,
     SettledChanges,
-    changes_to,
     in_order,
     is_shared,
 )
 from leveret.broker.placement.shared_users import SharedUsers
+from leveret.broker.replication.directory import LogFacts
+from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError
 from leveret.broker.scheduling.loop import Loop
 from leveret.broker.scheduling.time_source import TimeSource
 from leveret.broker.vhost.vhost import Metadata, VHost
@@ -154,52 +158,67 @@ def test_virtual_hosts_are_told_of() -> None:
     assert [Placed, str, Placed, Removed, str] == [type(each) for each in told]
 
 
-KEYS = st.builds(
-    lambda kind, name: kind.kind + name,
-    st.sampled_from([UserRow, PermissionRow, GlobalParameterRow, VHostLimitsRow]),
-    st.binary(min_size=1, max_size=1),
+ROWS: list[Callable[[bytes, bytes], Any]] = [
+    lambda name, value: UserRow(name, value, b"", []),
+    lambda name, value: PermissionRow(name, b"/", value, b"", b""),
+    GlobalParameterRow,
+    lambda name, value: VHostLimitsRow(name, len(value), None),
+]
+NAMES = st.sampled_from([b"a", b"b"])
+CHANGES = st.builds(
+    lambda made, is_set: (made.key(), encode(made) if is_set else None),
+    st.one_of([st.builds(make, NAMES, st.sampled_from([b"", b"1"])) for make in ROWS]),
+    st.booleans(),
 )
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=1))),  # a change
-        st.sampled_from(["published", "unanswered", "read", "next leader"]),
-    )
-)
+STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["published", "unanswered", "read", "next leader"])))
+
+
+class Database:
+    """A database with the users that the leader of a log has published: rows with the number of their description."""
+
+    def __init__(self) -> None:
+        self.table: dict[bytes, tuple[bytes | None, int]] = {}
+        self.epoch, self.number, self.reads = 1, 0, 0
+        self.is_away = False
+
+    async def read(self) -> list[LogFacts]:
+        if self.is_away:
+            raise NoAnswerError("away")
+        self.reads += 1
+        return [LogFacts("users", self.epoch, "n1", (), (Member("n1", "", ORIGIN, self.reads),))]
+
+    async def users(self, _log: str, since: tuple[int, int]) -> Any:
+        is_whole = since[0] != self.epoch
+        rows = [(key, value) for key, (value, at) in self.table.items() if is_whole or at > since[1]]
+        return self.epoch, self.number, rows, is_whole
+
+    def publish(self, published: PublishedRows, *, is_answered: bool) -> None:
+        self.number += 1
+        rows = published.changes()
+        if published.is_whole:
+            self.table.clear()
+        self.table.update({key: (value, self.number) for key, value in rows})
+        if is_answered:
+            published.kept(rows)
 
 
 @given(STEPS)
 def test_those_who_follow_have_what_the_leader_has(steps: list[Any]) -> None:
     """Whatever is published twice, has no answer, or is read late; what belongs to one log is not published."""
+    database = Database()
     stored: dict[bytes, bytes] = {}
+    followed: dict[bytes, bytes] = {}
     published = PublishedRows([])
-    table: dict[
-        bytes, tuple[bytes | None, int]
-    ] = {}  # as the database has it, with the number of the description
-    known: dict[bytes, bytes] = {}
-    epoch, number, since = 1, 0, (0, -1)
+    shared = SharedUsers(database, "users", is_owner=False)
 
-    def publish(*, is_answered: bool) -> None:
-        nonlocal number
-        number += 1
-        rows = published.changes()
-        if published.is_whole:
-            table.clear()
-        table.update({key: (value, number) for key, value in rows})
-        if is_answered:
-            published.kept(rows)
-
-    def read() -> None:
-        nonlocal since
-        is_whole = since[0] != epoch
-        after = -1 if is_whole else since[1]
-        rows = [(key, value) for key, (value, at) in table.items() if at > after]
-        for key, value in changes_to(known, rows, is_whole=is_whole):
-            assert known.get(key) != value
-            known.pop(key, None)
+    def follow(changes: Rows) -> None:
+        for key, value in changes:
+            assert followed.get(key) != value
+            followed.pop(key, None)
             if value is not None:
-                known[key] = value
-        since = epoch, number
+                followed[key] = value
 
+    shared.on_change = follow
     for step in [*steps, "published", "read"]:
         match step:
             case (key, value):
@@ -208,15 +227,41 @@ def test_those_who_follow_have_what_the_leader_has(steps: list[Any]) -> None:
                     stored[key] = value
                 published.take(Changed([(key, value)]))
             case "next leader":
-                epoch, number = epoch + 1, 0
+                database.epoch, database.number = database.epoch + 1, 0
                 published = PublishedRows(list(stored.items()))
-                publish(is_answered=True)
+                database.publish(published, is_answered=True)
             case "read":
-                read()
+                at_once_done(shared.read())
             case _:
-                publish(is_answered=step == "published")
-    assert known == {key: value for key, value in stored.items() if is_shared(key)}
-    assert not any(key[:1] == VHostLimitsRow.kind for key in known)
+                database.publish(published, is_answered=step == "published")
+    assert shared.rows == followed == {key: value for key, value in stored.items() if is_shared(key)}
+    assert not any(key[:1] == VHostLimitsRow.kind for key in followed)
+
+
+def at_once_done(work: Coroutine[Any, Any, None]) -> None:
+    """Run what waits for nothing."""
+    with suppress(StopIteration):
+        work.send(None)
+
+
+def test_users_that_could_not_be_read_are_told_to_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their age rises without an answer, from ten seconds the problem tells it, and the next answer ends both."""
+    now = 100.0
+    monkeypatch.setattr(shared_users.time, "monotonic", lambda: now)
+    database = Database()
+    shared = SharedUsers(database, "users", is_owner=False)
+    assert (None, "the database was not asked yet") == (shared.age, shared.warning)
+    for at, is_away, age, problem in (
+        (100, False, 0, ""),
+        (109, True, 9, "the database does not answer: away"),
+        (111, True, 11, "the users of log users were read 11 s ago: the database does not answer: away"),
+        (112, False, 0, ""),
+    ):
+        now, database.is_away = at, is_away
+        at_once_done(shared.read())
+        assert (age, problem) == (shared.age, shared.warning)
+    now = 130
+    assert "the users of log users were read 18 s ago: no answer yet" == shared.warning
 
 
 def test_a_user_is_deleted_behind_its_rights() -> None:
