@@ -172,10 +172,8 @@ def _offset(field: Field) -> None:
     kind, value = field
     if kind == "timestamp" or (kind in INTEGERS and isinstance(value, int)) or value_text(field) in OFFSETS:
         return
-    if kind == "longstr":
-        with suppress(ValueError):
-            age_ms(str(value))
-            return
+    if kind == "longstr" and is_age(str(value)):
+        return
     shown = f"<<{string_text(str(value).encode('utf-8', 'surrogateescape'))}>>" if value else "<<>>"
     shown = shown if kind == "longstr" else term_text(field)
     raise _InvalidArgumentError(f"{{invalid_stream_offset_arg,{{{kind},{shown}}}}}")

@@ -207,6 +207,7 @@ for _name, _value, _term in (
     ("octets-age", T("x", b"1h"), '{binary,<<"1h">>}'),
     ("word", "begin", '{longstr,<<"begin">>}'),
     ("empty", "", "{longstr,<<>>}"),
+    ("interval-zero", "0h", '{longstr,<<"0h">>}'),
     ("interval", "1x", '{longstr,<<"1x">>}'),
     ("bool", True, "{bool,true}"),
     ("double", 1.5, "{double,1.5}"),
