@@ -101,11 +101,13 @@ class LeveretDataSource(DataSource):
         options = SourceOptions.of(self.options, is_stream=True)
         return QueueReader(options, self._checked(options, schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - Spark's
-        """Return the writer of `DataFrame.write`."""
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of `DataFrame.write`; raises OptionError for mode `overwrite`."""
+        if overwrite:
+            raise OptionError("mode overwrite is not possible: the sink deletes no messages; use append")
         return BatchWriter(SinkOptions.of(self.options), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802 - Spark's
         """Return the writer of `DataFrame.writeStream`."""
         return StreamWriter(SinkOptions.of(self.options), schema)
 

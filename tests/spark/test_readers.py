@@ -428,6 +428,12 @@ def test_a_message_that_is_not_taken_is_an_error(broker):
         writer(broker.url, queue=full).write(rows(numbers(4)))
 
 
+def test_a_queue_is_not_overwritten():
+    """Mode `overwrite` is an error, rather than that the messages before stay."""
+    with pytest.raises(OptionError, match="mode overwrite"):
+        source("amqp://x", queue="q").writer(BODY, overwrite=True)
+
+
 def test_no_rows_need_no_connection():
     """An empty partition is written without a broker."""
     writer("amqp://127.0.0.1:1", queue="q").write(iter(()))
