@@ -70,6 +70,16 @@ def test_a_query_that_fails_leaves_its_messages_in_the_queue(source, broker, tmp
     assert 3 <= len(list((tmp_path / "commits").glob("[0-9]*")))
 
 
+def test_a_plan_does_not_show_the_password(source, capsys):
+    """Spark shows the options of a stream with its plan; that of the password is not among them as it is."""
+    options = {"uri": "amqp://user@127.0.0.1/", "password": "hunter2", "stream": "s"}
+    source.readStream.format("leveret").options(**options).load().explain(True)
+
+    shown = capsys.readouterr().out
+    assert "amqp://user@" in shown
+    assert "hunter2" not in shown
+
+
 def test_a_data_frame_is_published(source, broker):
     """Rows are messages, and an error of the sink is the error of the job."""
     out = declared(broker.url)

@@ -223,6 +223,15 @@ def test_a_wrong_option_of_a_source_is_named(options, expected):
     assert "secret" not in str(caught.value)
 
 
+def test_an_option_has_the_password_where_a_plan_would_show_that_of_the_uri():
+    """The option goes before the URI, for sources and sinks."""
+    given = {"uri": "amqp://user:shown@host/vhost", "password": "hidden"}
+    source = SourceOptions.of({**given, "stream": "s"}, is_stream=True)
+    sink = SinkOptions.of({**given, "queue": "q"})
+    assert "hidden" == source.broker.address.password == sink.broker.address.password
+    assert "shown" == SinkOptions.of({"uri": given["uri"], "queue": "q"}).broker.address.password
+
+
 def test_times_are_of_utc_unless_they_say_otherwise():
     """A time is ISO 8601 with or without a zone, or milliseconds since 1970."""
     times = ("2026-11-29T12:00:00", "2026-11-29T13:00:00+01:00", "1795953600000")
