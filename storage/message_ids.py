@@ -224,10 +224,13 @@ class KnownIds:
 
     def get(self, mark: bytes) -> int:
         """Return the value of an id; `FREE` if it is not there."""
-        (number,), (rest,) = self._places((mark,))
-        bucket, stop = self._buckets[number], len(rest) + 5
-        at = _find(bucket, rest, stop)
-        return FREE if at < 0 else int.from_bytes(bucket[at + stop - 5 : at + stop], "big")
+        bits = int.from_bytes(mark[:4], "little")  # the walk of `_places` for one: 2.8 us, and 5.3 with that
+        number = bits & self._mask
+        if number < self._split_at:
+            number = bits & (self._mask << 1 | 1)
+        bucket, told = self._buckets[number], self._told(number)
+        at = _find(bucket, mark[told:], ENTRY - told)
+        return FREE if at < 0 else int.from_bytes(bucket[at + _PRINT - told : at + ENTRY - told], "big")
 
     def has_any(self, marks: Sequence[bytes]) -> bool:
         """Return whether some of the ids are there."""
