@@ -256,7 +256,7 @@ async def churn(
         allowance: seconds that its start may take.
 
     """
-    site = Site(home, *settings, program=PROGRAM, allowance=allowance)
+    site = Site(home, *settings, program=PROGRAM, allowance=allowance, is_forked=False)
     ledger: Ledger = site.ledger
     campaign = Churn(site, random.Random(seed), features, allowed)
     try:

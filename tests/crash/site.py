@@ -31,8 +31,9 @@ class Site:
     Args:
         home: an existing folder; the data go below it.
         arguments: more words for `leveret serve`, at every start.
-        program: what the interpreter runs instead of the broker as it is.
+        program: what the interpreter runs instead of the broker as it is, and which changes what is loaded already.
         allowance: seconds that a start may take beside the recovery.
+        is_forked: that of `Running`.
 
     """
 
@@ -42,8 +43,10 @@ class Site:
         *arguments: str,
         program: Sequence[str] = BROKER,
         allowance: float = 2.0,
+        is_forked: bool = True,
     ) -> None:
         self.home, self.arguments, self.program, self.allowance = home, arguments, program, allowance
+        self._is_forked = is_forked
         self.ledger = Ledger()
         self.running: Running | None = None
         self.exit_code: int | None = None
@@ -75,8 +78,9 @@ class Site:
         recovered = self.ledger.owed()
         began = time.monotonic()
         self.running = Running(
-            self.home, *QUIET, *self.arguments, *arguments, before=before, program=self.program
-        )
+            self.home, *QUIET, *self.arguments, *arguments, before=before, program=self.program,
+            is_forked=self._is_forked, is_late=self.program is not BROKER,
+        )  # fmt: skip
         try:
             self.running.wait_for("Server startup complete")
         except AssertionError:
