@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from leveret.analytics.job import number_of
@@ -47,7 +47,14 @@ class Finding:
 
 def words(row: Mapping[str, Any]) -> Finding:
     """Return a row of the table `findings` in words."""
-    title, text = KINDS[row["kind"]](row)
+    form = row["kind"]
+    if form == "unserved" and row["went"]:
+        form = "awaited"
+    elif form == "restart" and row["detail"] is None:
+        form = "crash"
+    details = _details(row)
+    # Taken apart before names are in it, which may have a colon.
+    title, text = (part.format_map(details) for part in KINDS[form].split(": ", 1))
     is_queue = row["queue"] is not None and row["kind"] not in _OF_EXCHANGES
     return Finding(
         kind=row["kind"],
@@ -85,146 +92,66 @@ def duration(seconds: float) -> str:
     return f"{seconds / _MINUTE / _MINUTE:.1f} h"
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return row["queue"] if row["vhost"] in {"/", None} else f"{row['queue']} ({row['vhost']})"
+def _details(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the sentences of `KINDS` name."""
+    amount, came, went = (round(row[name] or 0) for name in ("amount", "came", "went"))
+    begun, ended = (None if row[name] is None else written(row[name]) for name in ("from_ms", "until_ms"))
+    name = row["queue"] if row["vhost"] in {"/", None} else f"{row['queue']} ({row['vhost']})"
+    found = {
+        "name": name or "(default)",
+        "node": row["node"],
+        "detail": row["detail"],
+        "begun": begun,
+        "ended": ended,
+        "amount": f"{amount:,}",
+        "came": f"{came:,}",
+        "went": f"{went:,}",
+        "waiting": number_of(amount, "message"),
+        "arrived": number_of(came, "message"),
+        "when": f"since {begun}" if ended is None else f"from {begun} to {ended}",
+        "away": duration(row["amount"] or 0),
+        "lasted": "" if row["amount"] is None else f", for {duration(row['amount'])}",
+        "recovering": "" if ended is None else " It is recovering.",
+        # In a mode that confirms what is consumed, publishers wait for a consumer.
+        "promised": f"; {number_of(went, 'publish waits', 'publishes wait')} for it" if went else "",
+    }
+    if row["kind"] == "dead_letters":
+        counts = json.loads(row["detail"])
+        named = [f"{counts[reason]:,} {word}" for reason, word in REASONS.items() if counts[reason]]
+        if (others := amount - sum(counts.values())) > 0:
+            named.append(f"{others:,} delivered too often")
+        found["reasons"] = ", ".join(named)
+    if row["kind"] == "fan_out":
+        names = json.loads(row["detail"])
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        found |= {"queues": number_of(len(names), "queue"), "shown": ", ".join(names[:SHOWN]) + more}
+    return found
 
 
-def _number(value: float | None) -> str:
-    return f"{round(value or 0):,}"
-
-
-def _messages(value: float | None) -> str:
-    return number_of(round(value or 0), "message")
-
-
-def _when(row: Mapping[str, Any]) -> str:
-    if row["until_ms"] is None:
-        return f"since {written(row['from_ms'])}"
-    return f"from {written(row['from_ms'])} to {written(row['until_ms'])}"
-
-
-def _promised(row: Mapping[str, Any]) -> str:
-    """Return how many publishers wait for a consumer, in a mode that confirms what is consumed; empty for none."""
-    return (
-        f"; {number_of(round(row['went']), 'publish waits', 'publishes wait')} for it" if row["went"] else ""
-    )
-
-
-def _unread(row: Mapping[str, Any]) -> tuple[str, str]:
-    waiting = f"{_number(row['amount'])} waiting{_promised(row)}"
-    return (
-        f"Nobody reads queue {_name(row)}",
-        f"it had no consumer at any time; {_messages(row['came'])} arrived, {waiting}.",
-    )
-
-
-def _unserved(row: Mapping[str, Any]) -> tuple[str, str]:
-    came = f"{_number(row['came'])} came since{_promised(row)}"
-    return (
-        f"Publishers wait for queue {_name(row)}, which has lost its consumers"
-        if row["went"]
-        else f"Queue {_name(row)} has lost its consumers",
-        f"no worker {_when(row)}; {_messages(row['amount'])} waiting, {came}.",
-    )
-
-
-def _stalled(row: Mapping[str, Any]) -> tuple[str, str]:
-    unacked = f"{_number(row['came'])} unacked{_promised(row)}"
-    return (
-        f"The consumers of queue {_name(row)} are stuck",
-        f"nothing was settled {_when(row)}; {_messages(row['amount'])} ready, {unacked}.",
-    )
-
-
-def _repeated(row: Mapping[str, Any]) -> tuple[str, str]:
-    title = f"Queue {_name(row)} delivers a message again and again"
-    text = (
-        f"{_number(row['amount'])} redeliveries among {_number(row['came'])} deliveries {_when(row)}, "
-        f"{_number(row['went'])} put back: probably a poison message, which no consumer can process."
-    )
-    return title, text
-
-
-def _behind(row: Mapping[str, Any]) -> tuple[str, str]:
-    after = "" if row["until_ms"] is None else " It is recovering."
-    title = f"The consumers of queue {_name(row)} are too slow"
-    text = (
-        f"{_when(row)} {_messages(row['came'])} came and {_number(row['went'])} were delivered; "
-        f"the backlog reached {_number(row['amount'])}.{after}"
-    )
-    return title, text
-
-
-def _thrash(row: Mapping[str, Any]) -> tuple[str, str]:
-    text = (
-        f"{_number(row['amount'])} read back for {_number(row['came'])} delivered {_when(row)}: memory is short, and "
-        "what was read is paged out before it is delivered."
-    )
-    return f"Queue {_name(row)} reads its messages from disk again and again", text
-
-
-def _dead_letters(row: Mapping[str, Any]) -> tuple[str, str]:
-    counts = json.loads(row["detail"])
-    named = [f"{counts[reason]:,} {word}" for reason, word in REASONS.items() if counts[reason]]
-    if (others := round(row["amount"]) - sum(counts.values())) > 0:
-        named.append(f"{others:,} delivered too often")
-    return (
-        f"Queue {_name(row)} dead-letters messages",
-        f"{_messages(row['amount'])} {_when(row)}, among {_number(row['came'])} deliveries: {', '.join(named)}.",
-    )
-
-
-def _fan_out(row: Mapping[str, Any]) -> tuple[str, str]:
-    names = json.loads(row["detail"])
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
-    title = f"Nobody reads what exchange {_name(row)} fans out"
-    text = (
-        f"{number_of(len(names), 'queue')} had no consumer at any time ({shown}); "
-        f"{_messages(row['came'])} published, {_number(row['amount'])} copies waiting."
-    )
-    return title, text
-
-
-def _lost(row: Mapping[str, Any]) -> tuple[str, str]:
-    return (
-        f"Exchange {_name(row) or '(default)'} drops messages",
-        f"{_number(row['amount'])} of {_messages(row['came'])} reached no queue, and were not returned.",
-    )
-
-
-def _restart(row: Mapping[str, Any]) -> tuple[str, str]:
-    away = f"{duration(row['amount'] or 0)} until it was back at {written(row['until_ms'])}"
-    if row["detail"] is None:
-        return (
-            f"Node {row['node']} ended without being stopped",
-            f"a crash or a kill at {written(row['from_ms'])}; {away}.",
-        )
-    return (
-        f"Node {row['node']} was restarted",
-        f"stopped at {written(row['from_ms'])} ({row['detail']}); {away}.",
-    )
-
-
-def _alarm(row: Mapping[str, Any]) -> tuple[str, str]:
-    lasted = "" if row["amount"] is None else f", for {duration(row['amount'])}"
-    return (
-        f"Node {row['node']} raised the {row['detail']} alarm",
-        f"publishers were blocked {_when(row)}{lasted}.",
-    )
-
-
-KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], tuple[str, str]]]] = {
-    "unserved": _unserved,
-    "stalled": _stalled,
-    "repeated": _repeated,
-    "behind": _behind,
-    "thrash": _thrash,
-    "dead_letters": _dead_letters,
-    "alarm": _alarm,
-    "restart": _restart,
-    "fan_out": _fan_out,
-    "unread": _unread,
-    "lost": _lost,
+SHOWN: Final = 3  # number of queues that a finding names
+KINDS: Final[Mapping[str, str]] = {  # title and text of each kind of finding, made of what `_details` returns
+    # Two kinds have others: `awaited` if publishers wait for a lost consumer, `crash` if nobody stopped a node.
+    "unserved": "Queue {name} has lost its consumers: no worker {when}; {waiting} waiting, {came} came "
+    "since{promised}.",
+    "awaited": "Publishers wait for queue {name}, which has lost its consumers: no worker {when}; {waiting} waiting, "
+    "{came} came since{promised}.",
+    "stalled": "The consumers of queue {name} are stuck: nothing was settled {when}; {waiting} ready, {came} "
+    "unacked{promised}.",
+    "repeated": "Queue {name} delivers a message again and again: {amount} redeliveries among {came} deliveries "
+    "{when}, {went} put back: probably a poison message, which no consumer can process.",
+    "behind": "The consumers of queue {name} are too slow: {when} {arrived} came and {went} were delivered; the "
+    "backlog reached {amount}.{recovering}",
+    "thrash": "Queue {name} reads its messages from disk again and again: {amount} read back for {came} delivered "
+    "{when}: memory is short, and what was read is paged out before it is delivered.",
+    "dead_letters": "Queue {name} dead-letters messages: {waiting} {when}, among {came} deliveries: {reasons}.",
+    "alarm": "Node {node} raised the {detail} alarm: publishers were blocked {when}{lasted}.",
+    "restart": "Node {node} was restarted: stopped at {begun} ({detail}); {away} until it was back at {ended}.",
+    "crash": "Node {node} ended without being stopped: a crash or a kill at {begun}; {away} until it was back at "
+    "{ended}.",
+    "fan_out": "Nobody reads what exchange {name} fans out: {queues} had no consumer at any time ({shown}); {arrived} "
+    "published, {amount} copies waiting.",
+    "unread": "Nobody reads queue {name}: it had no consumer at any time; {arrived} arrived, {amount} "
+    "waiting{promised}.",
+    "lost": "Exchange {name} drops messages: {amount} of {arrived} reached no queue, and were not returned.",
 }
-"""Title and text of each kind of finding."""
 _OF_EXCHANGES: Final = frozenset({"fan_out", "lost"})
