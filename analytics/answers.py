@@ -23,7 +23,7 @@ def question(asked: Asked) -> str | None:
     program = _state(Path(__file__).parent, lambda path: path.suffix != ".pyc")
     if program is None or not isinstance(asked.directory, Path) or not isinstance(asked.output, Path):
         return None
-    words = (tuple(asked.names), str(asked.directory.resolve()), asked.limits, asked.objective)
+    words = (tuple(asked.names), str(asked.directory.resolve()), asked.scope, asked.objective)
     return f"{words} {_state(asked.directory, lambda path: path.suffix in _ROWS)} {program}"
 
 

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from leveret.analytics.locations import Location, parse
 from leveret.analytics.objective import Objective
+from leveret.analytics.scope import Scope
 
 PROGRAM: Final = "leveret analyze"
 _CONF: Final = "--conf"
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#]*@")
 """The login in a URL."""
-VERSION: Final = 3  # version of the form: a server of another one refuses the request
+VERSION: Final = 4  # version of the form: a server of another one refuses the request
 
 
 class RequestError(Exception):
@@ -27,7 +28,7 @@ class Asked:
     names: Sequence[str]  # names of jobs, or `all`
     directory: Location  # the input
     output: Location  # the output
-    limits: tuple[int | None, int | None, str | None, str | None]  # the values of a `Scope`
+    scope: Scope  # the part of the input
     objective: Objective  # the latency that users want
     master: str | None  # the Spark master; None for the default
     settings: Mapping[str, str]  # Spark settings
@@ -42,8 +43,8 @@ def to_json(asked: Asked) -> dict[str, Any]:
         "names": list(asked.names),
         "directory": str(asked.directory.resolve()),
         "output": str(asked.output.resolve()),
-        "limits": list(asked.limits),
-        "objective": [asked.objective.share, asked.objective.us],
+        "scope": dataclasses.asdict(asked.scope),
+        "objective": dataclasses.asdict(asked.objective),
         "master": asked.master,
         "settings": dict(asked.settings),
         "source": asked.source,
@@ -55,14 +56,12 @@ def from_json(sent: Any) -> Asked:
     if not isinstance(sent, dict) or sent.get("version") != VERSION:
         raise RequestError("the request is of another version of leveret analyze")
     try:
-        since, until, vhost, queue = sent["limits"]
-        share, us = sent["objective"]
         return Asked(
             names=tuple(sent["names"]),
             directory=parse(sent["directory"]),
             output=parse(sent["output"]),
-            limits=(since, until, vhost, queue),
-            objective=Objective(share, us),
+            scope=Scope(**sent["scope"]),
+            objective=Objective(**sent["objective"]),
             master=sent["master"],
             settings=dict(sent["settings"]),
             follow=None,

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -26,6 +27,7 @@ from leveret.analytics.names import (
     SUMMARIES,
 )
 from leveret.analytics.objective import DEFAULT, Objective, parse as parse_objective
+from leveret.analytics.scope import Scope
 from leveret.analytics.times import EXAMPLES, parse
 
 FOLLOW_SECONDS: Final = 30
@@ -99,6 +101,54 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the highest port
         raise ValueError(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The options of a command, as `main` declares them."""
+
+    names: Sequence[str]
+    directory: Location | None
+    output: Location
+    since: int | None
+    until: int | None
+    vhost: str | None
+    queue: str | None
+    objective: Objective
+    master: str | None
+    settings: Sequence[tuple[str, str]]
+    follow: float | None
+    listen: tuple[str, int] | None
+    keep_warm: float | None
+    serve: bool
+    quiet: bool
+    begun: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def scope(self) -> Scope:
+        """Return the part of the input that is asked for."""
+        return Scope(self.since, self.until, self.vhost, self.queue)
+
+    def asked(self) -> Asked | None:
+        """Return the request for jobs; None if there are none to run."""
+        if self.directory is None or not self.names:
+            return None
+        return Asked(
+            names=self.names,
+            directory=self.directory,
+            output=self.output,
+            scope=self.scope,
+            objective=self.objective,
+            master=self.master,
+            settings=dict(self.settings),
+            follow=self.follow,
+            source=command_line(sys.argv[1:]),
+        )
+
+    def report_progress(self, text: str) -> None:
+        """Write a message to the user's terminal."""
+        if not self.quiet:
+            click.echo(f"{time.monotonic() - self.begun:7.1f} s  {text}", err=True)
 
 
 @click.command(
@@ -178,67 +228,36 @@ def _address(text: str) -> tuple[str, int]:
     "ends when none has come for so long, such as 10m.",
 )
 @click.option("--quiet", is_flag=True, help="Print errors only.")
-def main(
-    names: Sequence[str],
-    directory: Location | None,
-    output: Location,
-    since: int | None,
-    until: int | None,
-    vhost: str | None,
-    queue: str | None,
-    objective: Objective,
-    master: str | None,
-    settings: Sequence[tuple[str, str]],
-    follow: float | None,
-    listen: tuple[str, int] | None,
-    keep_warm: float | None,
-    *,
-    serve: bool,
-    quiet: bool,
-) -> None:
+def main(**options: Any) -> None:
     """Analyse a broker's telemetry export, or the records of a comparison, with Spark."""
-    begun = time.monotonic()
-
-    def report_progress(text: str) -> None:
-        if not quiet:
-            click.echo(f"{time.monotonic() - begun:7.1f} s  {text}", err=True)
-
-    _check_given(names, directory, output, follow, listen, keep_warm, serve=serve)
-    limits = {"--since": since, "--until": until, "--vhost": vhost, "--queue": queue}
-    if wrong := _wrong(names, limits, follow):
+    given = Given(**options)
+    if not given.names and not given.serve:
+        raise click.MissingParameter(param_hint="'JOB...'", param_type="argument")
+    if given.directory is None and given.names:
+        raise click.MissingParameter(param_hint="'--input'", param_type="option")
+    for wrong in _wrong(given):
         _fail(wrong, os.EX_USAGE)
-    limited = since, until, vhost, queue
-    source = command_line(sys.argv[1:])
-    asked = (
-        None
-        if directory is None or not names
-        else Asked(names, directory, output, limited, objective, master, dict(settings), follow, source)
-    )
-    if asked is not None and follow is None and answers.is_answered(asked):
-        report_progress(f"the input has not changed: {answers.page(asked)}")
-        if not serve:
+    asked = given.asked()
+    if asked is not None and given.follow is None and answers.is_answered(asked):
+        given.report_progress(f"the input has not changed: {answers.page(asked)}")
+        if not given.serve:
             return
         asked = None
-    if asked is not None and follow is None and not serve and _was_done(asked, report_progress):
+    if asked is not None and given.follow is None and not given.serve and _was_done(asked, given):
         return
-    listen = (listen or LISTEN) if serve else None
-    if keep_warm is not None and not serve and asked is not None and isinstance(output, Path):
-        if (child := _in_background(output)) != 0:
-            report_progress(f"starting Spark in process {child}, which keeps it for later commands")
-            _ask_started(asked, output, child, report_progress)
+    address = (given.listen or LISTEN) if given.serve else None
+    if (
+        asked is not None
+        and given.keep_warm is not None
+        and not given.serve
+        and isinstance(given.output, Path)
+    ):
+        if (child := _in_background(given.output)) != 0:
+            given.report_progress(f"starting Spark in process {child}, which keeps it for later commands")
+            _ask_started(asked, given.output, child, given)
             return
-        asked, serve = None, True
-    _run(
-        asked,
-        directory,
-        output,
-        (master, settings),
-        listen,
-        report_progress,
-        progress=not quiet,
-        serve=serve,
-        idle=keep_warm,
-    )
+        asked, given = None, dataclasses.replace(given, serve=True)
+    _run(asked, given, address)
 
 
 def _in_background(output: Path) -> int:
@@ -254,13 +273,13 @@ def _in_background(output: Path) -> int:
     return child
 
 
-def _ask_started(asked: Asked, output: Path, child: int, report_progress: Callable[[str], None]) -> None:
+def _ask_started(asked: Asked, output: Path, child: int, given: Given) -> None:
     """Have a server that was just started do it; exit if it failed there, or if the server did."""
     failure: tuple[str, int] | None = None
     end = time.monotonic() + READY_SECONDS
     while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < end:
         try:
-            failure = ask(asked, report_progress)
+            failure = ask(asked, given.report_progress)
         except NoServerError:
             time.sleep(0.05)
             continue
@@ -277,19 +296,8 @@ def _ask_started(asked: Asked, output: Path, child: int, report_progress: Callab
     _fail(last[-1].removeprefix(f"{PROGRAM}: "), os.EX_UNAVAILABLE)
 
 
-def _run(
-    asked: Asked | None,
-    directory: Location | None,
-    output: Location,
-    spark: tuple[str | None, Sequence[tuple[str, str]]],
-    listen: tuple[str, int] | None,
-    report_progress: Callable[[str], None],
-    *,
-    progress: bool,
-    serve: bool,
-    idle: float | None,
-) -> None:
-    """Run jobs in this process, or serve an output; exit if that failed."""
+def _run(asked: Asked | None, given: Given, address: tuple[str, int] | None) -> None:
+    """Run jobs in this process, or serve an output, its pages on `address` if given; exit if that failed."""
     try:
         # The help, wrong options, and requests to a server need no Spark.
         from leveret.analytics import running  # noqa: PLC0415
@@ -300,11 +308,13 @@ def _run(
             f"missing package {error.name}; install it with: pip install 'leveret[analytics]'",
             os.EX_UNAVAILABLE,
         )
-    if serve and isinstance(output, Path):
-        failure = _serve(asked, directory, output, spark, listen, report_progress, idle)
+    if given.serve and isinstance(given.output, Path):
+        failure = _serve(asked, given.output, given, address)
     elif asked is not None:
-        with _alone(output):
-            failure = running.run(asked, report_progress, progress=progress and sys.stderr.isatty())
+        with _alone(given.output):
+            failure = running.run(
+                asked, given.report_progress, progress=not given.quiet and sys.stderr.isatty()
+            )
     else:
         failure = None
     if failure is not None:
@@ -332,13 +342,13 @@ def _alone(output: Location) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _was_done(asked: Asked, report_progress: Callable[[str], None]) -> bool:
+def _was_done(asked: Asked, given: Given) -> bool:
     """Have the server of the output do it; return whether there is one that does. Exit if it failed there."""
     try:
-        failure = ask(asked, report_progress)
+        failure = ask(asked, given.report_progress)
     except NoServerError as error:
         if str(error):
-            report_progress(f"not asking the server of {asked.output}: {error}")
+            given.report_progress(f"not asking the server of {asked.output}: {error}")
         return False
     if failure is not None:
         _fail(*failure)
@@ -346,13 +356,7 @@ def _was_done(asked: Asked, report_progress: Callable[[str], None]) -> bool:
 
 
 def _serve(
-    first: Asked | None,
-    directory: Location | None,
-    output: Path,
-    spark: tuple[str | None, Sequence[tuple[str, str]]],
-    address: tuple[str, int] | None,
-    report_progress: Callable[[str], None],
-    idle: float | None,
+    first: Asked | None, output: Path, given: Given, address: tuple[str, int] | None
 ) -> tuple[str, int] | None:
     """Serve an output, its pages on `address` if given, until a signal or so long idle.
 
@@ -363,10 +367,10 @@ def _serve(
     from leveret.analytics.warm import WarmSession  # noqa: PLC0415
 
     async def serve() -> tuple[str, int] | None:
-        local = directory if isinstance(directory, Path) else None
-        worker = WarmSession(spark[0], dict(spark[1]), local, report_progress)
+        local = given.directory if isinstance(given.directory, Path) else None
+        worker = WarmSession(given.master, dict(given.settings), local, given.report_progress)
         host, port = address or (None, 0)
-        return await Server(output, worker, host, port, report_progress, idle).run(first)
+        return await Server(output, worker, host, port, given.report_progress, given.keep_warm).run(first)
 
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -377,45 +381,26 @@ def _serve(
         return str(error), os.EX_CANTCREAT
 
 
-def _check_given(
-    names: Sequence[str],
-    directory: Location | None,
-    output: Location,
-    follow: float | None,
-    listen: tuple[str, int] | None,
-    keep_warm: float | None,
-    *,
-    serve: bool,
-) -> None:
-    """Exit if options lack others that they need."""
-    if not names and not serve:
-        raise click.MissingParameter(param_hint="'JOB...'", param_type="argument")
-    if directory is None and names:
-        raise click.MissingParameter(param_hint="'--input'", param_type="option")
-    if listen is not None and not serve:
-        _fail("--listen needs --serve", os.EX_USAGE)
-    if is_broker(directory) and follow is None:
-        _fail("a broker as --input needs --follow", os.EX_USAGE)
-    if serve and follow is not None:
-        _fail("--serve cannot be combined with --follow", os.EX_USAGE)
-    if keep_warm is not None and follow is not None:
-        _fail("--keep-warm cannot be combined with --follow", os.EX_USAGE)
-    given = {"--serve": serve, "--follow": follow is not None, "--keep-warm": keep_warm is not None}
-    if isinstance(output, Remote) and (options := [name for name, is_given in given.items() if is_given]):
-        _fail(f"{options[0]} needs an output on this machine", os.EX_USAGE)
-
-
-def _wrong(names: Sequence[str], limits: Mapping[str, int | str | None], follow: float | None) -> str:
-    """Return what is wrong with options that are right each for itself; empty if nothing is."""
-    if follow is not None and (named := [name for name in names if name in NOT_FOLLOWED]):
-        return f"--follow cannot be combined with {', '.join(named)}"
-    for option, excluded in NOT_LIMITED.items():
-        if limits[option] is not None and (named := [name for name in names if name in excluded]):
-            return f"{option} does not apply to {', '.join(named)}"
-    since, until = limits["--since"], limits["--until"]
-    if isinstance(since, int) and isinstance(until, int) and since > until:
-        return "--since is later than --until"
-    return ""
+def _wrong(given: Given) -> Iterator[str]:
+    """Yield what is wrong with options that are right each for itself."""
+    keeps = {"--serve": given.serve, "--keep-warm": given.keep_warm is not None}
+    kept = [name for name, is_given in keeps.items() if is_given]
+    if given.listen is not None and not given.serve:
+        yield "--listen needs --serve"
+    if is_broker(given.directory) and given.follow is None:
+        yield "a broker as --input needs --follow"
+    if given.follow is not None:
+        yield from (f"{name} cannot be combined with --follow" for name in kept)
+        kept.append("--follow")
+    if isinstance(given.output, Remote):
+        yield from (f"{name} needs an output on this machine" for name in kept)
+    if given.follow is not None and (named := [name for name in given.names if name in NOT_FOLLOWED]):
+        yield f"--follow cannot be combined with {', '.join(named)}"
+    for option in given.scope.options():
+        if named := [name for name in given.names if name in NOT_LIMITED[option]]:
+            yield f"{option} does not apply to {', '.join(named)}"
+    if given.since is not None and given.until is not None and given.since > given.until:
+        yield "--since is later than --until"
 
 
 def _fail(text: str, code: int) -> NoReturn:

@@ -7,6 +7,7 @@ with the name of its file under the output. No line is dropped silently: lines =
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from pyspark import StorageLevel
@@ -17,7 +18,7 @@ from leveret.analytics.histograms import is_no_bucket
 from leveret.analytics.locations import Location, exists, has_files, size_of, source, url
 from leveret.analytics.objective import DEFAULT, Objective
 from leveret.analytics.schemas import CORRUPT, VERSION, Table, tables
-from leveret.analytics.scope import EVERYTHING, Scope
+from leveret.analytics.scope import EVERYTHING, Scope, moment
 from leveret.analytics.series import bin_seconds, clocks, each, query
 from leveret.analytics.session import KEEPING
 from leveret.analytics.writing import write_all
@@ -31,6 +32,8 @@ TIMES: Final = dict.fromkeys(("ts", "since_ms"), (0, 4_102_444_800_000))
 GREATEST: Final = 2**62  # the bound of other numbers: the modulus of areas
 PLACE: Final = ("dt", "hour")
 """Partition directories below a table's: the date and hour at which a row was written."""
+MARGIN: Final = timedelta(hours=1)
+"""A row may be in the directory of the hour after its own, in which it was written."""
 QUARANTINE: Final = "quarantine"
 ASIDE: Final = "reason string, file string, line string"
 """Columns of lines that were set aside, as written by Spark."""
@@ -133,7 +136,7 @@ class Input:
         if name not in self._wanted:
             rows = self.placed(name)
             if not self.scope.is_all:
-                rows = rows.filter(self.scope.condition(tables()[name]))
+                rows = rows.filter(condition_of(self.scope, tables()[name]))
             self._wanted[name] = rows.select(*tables()[name].schema.names)
         return self._wanted[name]
 
@@ -211,7 +214,7 @@ class Input:
     def _compacted(self, table: Table) -> DataFrame:
         rows = self._judged(table)
         if self.scope.has_range and set(PLACE) <= set(rows.columns):
-            rows = rows.filter(self.scope.hours())
+            rows = rows.filter(hours_of(self.scope))
         each = rows.groupBy(REASON).agg(F.count("*").alias("count"), *self._sights(table)).collect()
         good = [found for found in each if found[REASON] is None]
         counted = self._count(table, sum(found["count"] for found in good))
@@ -239,7 +242,7 @@ class Input:
     def _exported(self, table: Table) -> DataFrame:
         read = self._lines(table)
         if self.scope.has_range and set(PLACE) <= set(read.columns):
-            read = read.filter(self.scope.hours())
+            read = read.filter(hours_of(self.scope))
         read = self._together(read, 1 + (size_of(self.directory / table.name) or 0) // PART_BYTES)
         if self.is_small and table.has_clock:
             # Once for all windows over an object's rows: Spark knows the order of what it keeps.
@@ -270,7 +273,7 @@ class Input:
 
     def _sights(self, table: Table) -> list[Column]:
         """Return the aggregates of a table that `_seen` needs."""
-        wanted = self.scope.condition(table)
+        wanted = condition_of(self.scope, table)
         made = [F.count_if(wanted).alias("seen")]
         if table.has_clock:
             made += [
@@ -279,6 +282,38 @@ class Input:
                 F.collect_set(F.when(wanted, F.col("node"))).alias("nodes"),
             ]
         return made
+
+
+def hours_of(scope: Scope) -> Column:
+    """Return the condition on `dt` and `hour` of directories that may have rows of the range."""
+    hour = F.concat_ws("T", "dt", "hour")
+    wanted = F.lit(True)
+    if scope.since_ms is not None:
+        wanted &= hour >= f"{moment(scope.since_ms) - MARGIN:%Y-%m-%dT%H}"
+    if scope.until_ms is not None:
+        wanted &= hour <= f"{moment(scope.until_ms) + MARGIN:%Y-%m-%dT%H}"
+    return wanted
+
+
+def condition_of(scope: Scope, table: Table) -> Column:
+    """Return the condition on the rows of a table that are asked for."""
+    names = {column.name for column in table.columns}
+    wanted = F.lit(True)
+    if "ts" in names and scope.since_ms is not None:
+        wanted &= F.col("ts") >= scope.since_ms
+    if "ts" in names and scope.until_ms is not None:
+        wanted &= F.col("ts") <= scope.until_ms
+    if "vhost" in names and scope.vhost is not None:
+        wanted &= F.col("vhost") == scope.vhost
+    if scope.queue is not None:
+        if "queue" in names:
+            wanted &= F.col("queue") == scope.queue
+        elif table.name == "latency_hist":
+            wanted &= (F.col("scope") == "queue") & (F.col("name") == scope.queue)
+        elif table.name == "event":
+            # The name of an event is that of its object, which is a queue or not.
+            wanted &= F.col("kind").rlike("^(queue|consumer)_") & (F.col("name") == scope.queue)
+    return wanted
 
 
 def _seen(found: Sequence[Row]) -> Seen:

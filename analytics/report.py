@@ -33,10 +33,20 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 OWN_ASSETS: Final = ("pages.css", "pages.js", "charts.js")
 LIBRARY: Final = "plotly.min.js"
 OVERVIEW: Final = "Overview"
+ROOT: Final = "../"  # address of the output, relative to the directory of a page
 
 
 class PagesError(Exception):
     """Raised when the pages cannot be made; the text says what is missing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """Origin of a page."""
+
+    source: str  # the command that made it
+    at: datetime  # the time at which it was made
+    about: Sequence[str] = ()  # the nodes, their range of time and their rows, in words
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,54 +70,30 @@ class Cell:
     is_time: bool = False  # whether it is a time, which stays on one line
 
 
-def page(
-    shown: Page,  # its contents
-    *,
-    source: str,  # the command that made it
-    made: datetime,  # the time at which it was made
-    counted: Mapping[str, Counted],  # counts of the input, by table
-    about: Sequence[str] = (),  # the nodes, their range of time and their rows, in words
-    root: str = "../",  # relative address of the output directory
-    has_index: bool = False,  # whether the output has an overview to link to
-) -> str:
-    """Return a job's page as HTML."""
+def page(shown: Page, made: Made, counted: Mapping[str, Counted], *, has_index: bool = False) -> str:
+    """Return a job's page as HTML.
+
+    `shown`: its contents; `made`: its origin; `counted`: counts of the input, by table; `has_index`: the output has an
+    overview to link to.
+    """
     return render(
         "report.html.j2",
+        made,
         title=shown.title,
-        about=about,
         lead=shown.lead,
         facts=shown.facts,
         sections=[_section(number, section) for number, section in enumerate(shown.sections, 1)],
         shown=SHOWN_ROWS,
         counted=[_counted(name, found) for name, found in sorted(counted.items())],
-        root=root,
-        trail=[(OVERVIEW, f"{root}{INDEX}")] if has_index else [],
-        source=source,
-        made=made,
+        root=ROOT,
+        trail=[(OVERVIEW, f"{ROOT}{INDEX}")] if has_index else [],
     )
 
 
-def index(
-    pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str], *, source: str, made: datetime
-) -> str:
-    """Return the index page of the others.
-
-    Args:
-        pages: (directory, page), in the order to be listed.
-        skipped: jobs that were not run, with the reasons.
-        source: the command that made them.
-        made: the time at which they were made.
-    """
-    return render(
-        "index.html.j2",
-        title="Reports",
-        reports=listed(pages),
-        skipped=skipped.items(),
-        root="",
-        trail=[],
-        source=source,
-        made=made,
-    )
+def index(pages: Sequence[tuple[str, Page]], skipped: Mapping[str, str], made: Made) -> str:
+    """Return the index page of others: `pages` (directory, page), in their order; `skipped` jobs, with the reasons."""
+    reports = listed(pages)
+    return render("index.html.j2", made, title="Reports", reports=reports, skipped=skipped.items())
 
 
 def listed(pages: Sequence[tuple[str, Page]]) -> list[dict[str, Any]]:
@@ -118,9 +104,10 @@ def listed(pages: Sequence[tuple[str, Page]]) -> list[dict[str, Any]]:
     ]
 
 
-def render(template: str, *, made: datetime, **values: Any) -> str:
+def render(template: str, made: Made, **values: Any) -> str:
     """Return a page made of a template, which gets these values."""
-    return _environment().get_template(template).render(made=f"{made:%Y-%m-%d %H:%M:%S}", **values)
+    known = {"made": f"{made.at:%Y-%m-%d %H:%M:%S}", "source": made.source, "about": made.about}
+    return _environment().get_template(template).render(**known, **{"root": "", "trail": [], **values})
 
 
 def write(target: Path, text: str) -> None:

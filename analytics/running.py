@@ -37,7 +37,7 @@ from leveret.analytics.job import Job, Page
 from leveret.analytics.locations import Location, Remote, size_of, upload
 from leveret.analytics.names import ALL, NOT_FOLLOWED, NOT_IN_ALL, NOT_LIMITED
 from leveret.analytics.reading import Counted, Input, InputError
-from leveret.analytics.scope import Scope, written
+from leveret.analytics.scope import written
 from leveret.analytics.series import forget_views
 from leveret.analytics.session import LIGHT_BYTES, session
 
@@ -70,8 +70,7 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
             if asked.follow is None or stopping is None or isinstance(asked.output, Remote):
                 once(asked, spark, report_progress)
             else:
-                scope = Scope(*asked.limits)
-                follower = Follower(spark, asked.directory, asked.output, scope, asked.objective)
+                follower = Follower(spark, asked.directory, asked.output, asked.scope, asked.objective)
                 keep_looking(asked, follower, asked.output, asked.follow, report_progress, stopping)
 
     return judged(work, stopping)
@@ -80,7 +79,7 @@ def run(asked: Asked, report_progress: Callable[[str], None], *, progress: bool)
 def once(asked: Asked, spark: SparkSession, report_progress: Callable[[str], None]) -> None:
     """Run the jobs of a request in a session, as `deliver` does, and note the answer."""
     question = answers.question(asked)
-    data = Input(spark, asked.directory, asked.output, scope=Scope(*asked.limits), objective=asked.objective)
+    data = Input(spark, asked.directory, asked.output, scope=asked.scope, objective=asked.objective)
     deliver(asked.names, data, asked.output, report_progress, asked.source)
     answers.note(asked, question)
 
@@ -152,6 +151,9 @@ def analyse(
     overview: site.OverviewPage | None = None
     has_index = bool({ALL, "overview"} & set(names)) or (output / report.INDEX).exists()
 
+    def made(name: str) -> report.Made:
+        return report.Made(source, datetime.now(UTC), about(data, JOBS[name].tables))
+
     def compute(name: str) -> Page:
         return one_job.run(JOBS[name], data, (tables or output) / name, _about(name, report_progress))
 
@@ -170,24 +172,20 @@ def analyse(
             if isinstance(page, site.OverviewPage):
                 overview = page
                 continue
-            lines = about(data, JOBS[name].tables)
             counted = {each: data.counted[each] for each in JOBS[name].tables if each in data.counted}
-            drawn[name] = (
-                page,
-                drawing.submit(_write, page, output / name, counted, lines, source, has_index=has_index),
-            )
+            writing = drawing.submit(_write, page, output / name, counted, made(name), has_index=has_index)
+            drawn[name] = page, writing
         pages = [(name, drawn[name][0]) for name in wanted if name in drawn]
         for name, _ in pages:
             drawn[name][1].result()
             report_progress(f"{name}: {output / name / 'report.html'}")
     if overview is None and ALL not in names:
         return
-    made = datetime.now(UTC)
     if overview is not None:
-        lines = about(data, JOBS["overview"].tables)
-        site.write(output, overview, pages, skipped, site.Made(source, made, lines))
+        site.write(output, overview, pages, skipped, made("overview"))
     else:
-        report.write(output / report.INDEX, report.index(pages, skipped, source=source, made=made))
+        text = report.index(pages, skipped, report.Made(source, datetime.now(UTC)))
+        report.write(output / report.INDEX, text)
     report.write_assets(output)
     report_progress(f"{output / report.INDEX}")
 
@@ -215,24 +213,10 @@ def _about(name: str, report_progress: Callable[[str], None]) -> Callable[[str],
 
 
 def _write(
-    page: Page,
-    folder: Path,
-    counted: Mapping[str, Counted],
-    about: Sequence[str],
-    source: str,
-    *,
-    has_index: bool,
+    page: Page, folder: Path, counted: Mapping[str, Counted], made: report.Made, *, has_index: bool
 ) -> None:
     report.write_assets(folder.parent)
-    text = report.page(
-        page,
-        source=source,
-        made=datetime.now(UTC),
-        counted=counted,
-        about=about,
-        has_index=has_index,
-    )
-    report.write(folder / "report.html", text)
+    report.write(folder / "report.html", report.page(page, made, counted, has_index=has_index))
 
 
 def about(data: Input, tables: Sequence[str]) -> list[str]:

@@ -1,15 +1,8 @@
-"""The part of the input that a command asks for: a range of time, a virtual host, a queue."""
+"""The part of the input that a command asks for: a range of time, a virtual host, a queue. Pure."""
 
 import dataclasses
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
-
-from pyspark.sql import Column, functions as F
-
-from leveret.analytics.schemas import Table
-
-_MARGIN: Final = timedelta(hours=1)
-"""A row may be in the directory of the hour after its own, in which it was written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,36 +28,6 @@ class Scope:
     def has_objects(self) -> bool:
         """True if only some queues or virtual hosts are asked for, which figures of a whole node do not tell."""
         return self.vhost is not None or self.queue is not None
-
-    def hours(self) -> Column:
-        """Return the condition on `dt` and `hour` of directories that may have rows of the range."""
-        hour = F.concat_ws("T", "dt", "hour")
-        wanted = F.lit(True)
-        if self.since_ms is not None:
-            wanted &= hour >= f"{_time(self.since_ms) - _MARGIN:%Y-%m-%dT%H}"
-        if self.until_ms is not None:
-            wanted &= hour <= f"{_time(self.until_ms) + _MARGIN:%Y-%m-%dT%H}"
-        return wanted
-
-    def condition(self, table: Table) -> Column:
-        """Return the condition on the rows of a table that are asked for."""
-        names = {column.name for column in table.columns}
-        wanted = F.lit(True)
-        if "ts" in names and self.since_ms is not None:
-            wanted &= F.col("ts") >= self.since_ms
-        if "ts" in names and self.until_ms is not None:
-            wanted &= F.col("ts") <= self.until_ms
-        if "vhost" in names and self.vhost is not None:
-            wanted &= F.col("vhost") == self.vhost
-        if self.queue is not None:
-            if "queue" in names:
-                wanted &= F.col("queue") == self.queue
-            elif table.name == "latency_hist":
-                wanted &= (F.col("scope") == "queue") & (F.col("name") == self.queue)
-            elif table.name == "event":
-                # The name of an event is that of its object, which is a queue or not.
-                wanted &= F.col("kind").rlike("^(queue|consumer)_") & (F.col("name") == self.queue)
-        return wanted
 
     def options(self) -> list[str]:
         """Return the options of the command that ask for it."""
@@ -95,8 +58,9 @@ EVERYTHING: Final = Scope()
 
 def written(ms: int) -> str:
     """Return a time (ms) as pages write it, in UTC."""
-    return f"{_time(ms):%Y-%m-%d %H:%M:%S}"
+    return f"{moment(ms):%Y-%m-%d %H:%M:%S}"
 
 
-def _time(ms: int) -> datetime:
+def moment(ms: int) -> datetime:
+    """Return a time (ms) in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)

@@ -14,7 +14,7 @@ from leveret.analytics.figures import Panel, Series, panels
 from leveret.analytics.findings import GOOD, LEVELS, Finding, duration, listed
 from leveret.analytics.job import Page, number_of
 from leveret.analytics.plots import Plot, line_points, plots
-from leveret.analytics.report import Cell, Heading
+from leveret.analytics.report import OVERVIEW, ROOT, Cell, Heading, Made
 from leveret.analytics.scope import written as date_and_time
 
 MOST_PAGES: Final = 200
@@ -96,15 +96,6 @@ class OverviewPage(Page):
     ready: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Made:
-    """Origin of the pages: the command, the time, and lines about the input."""
-
-    source: str
-    at: datetime
-    about: Sequence[str]
-
-
 def slug(*names: str) -> str:
     """Return the name of a file for an object; names may have any characters, so a part of a hash makes it unique."""
     shown = re.sub(r"[^a-z0-9]+", "-", names[-1].lower()).strip("-")[:40] or "x"
@@ -152,7 +143,7 @@ class _Site:
         self._write(
             report.INDEX,
             "overview.html.j2",
-            title="Overview",
+            title=OVERVIEW,
             lead=page.lead,
             tiles=self._tiles(told),
             findings=[self._listed(each, "") for each in told[:SHOWN_FINDINGS]],
@@ -175,8 +166,6 @@ class _Site:
             reports=report.listed(reports),
             skipped=skipped.items(),
             shown=SHOWN_ROWS,
-            root="",
-            trail=[],
         )
 
     def queue(self, row: Any) -> None:
@@ -218,11 +207,10 @@ class _Site:
             level=row["level"],
             level_name=LEVELS[row["level"]],
             tiles=facts.items(),
-            findings=[self._listed(each, "../") for each in mine],
+            findings=[self._listed(each, ROOT) for each in mine],
             charts=self._charts((*_OF_QUEUE, _DEAD) if row["dead_lettered"] else _OF_QUEUE, values),
-            links=[(row["node"], f"../{NODES}/{slug(row['node'])}.html")],
-            root="../",
-            trail=[("Overview", f"../{report.INDEX}"), ("Queues", f"../{report.INDEX}#queues")],
+            links=[(row["node"], f"{ROOT}{NODES}/{slug(row['node'])}.html")],
+            section=QUEUES,
         )
 
     def node(self, node: str) -> None:
@@ -249,21 +237,23 @@ class _Site:
                 ),
                 *([("connections", f"{last['connections']:,}")] if last["connections"] is not None else []),
             ],
-            findings=[self._listed(each, "../") for each in mine],
+            findings=[self._listed(each, ROOT) for each in mine],
             charts=self._charts(_OF_NODE, lambda column: self._of_bins(column, rows.values())),
             links=[],
-            root="../",
-            trail=[("Overview", f"../{report.INDEX}"), ("Nodes", f"../{report.INDEX}#nodes")],
+            section=NODES,
         )
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _write(self, name: str, template: str, **values: Any) -> None:
-        values.setdefault("here", "")
-        text = report.render(
-            template, made=self._made.at, source=self._made.source, about=self._made.about, **values
-        )
-        report.write(self._output / name, text)
+    def _write(self, name: str, template: str, section: str = "", **values: Any) -> None:
+        """Write a page; that of an object is below a section of the overview."""
+        if section:
+            index = f"{ROOT}{report.INDEX}"
+            values |= {
+                "root": ROOT,
+                "trail": [(OVERVIEW, index), (section.capitalize(), f"{index}#{section}")],
+            }
+        report.write(self._output / name, report.render(template, self._made, **{"here": "", **values}))
 
     def _listed(self, finding: Finding, root: str) -> dict[str, str]:
         return {

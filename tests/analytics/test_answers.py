@@ -9,10 +9,11 @@ from leveret.analytics import answers
 from leveret.analytics.asked import Asked
 from leveret.analytics.command import main
 from leveret.analytics.objective import DEFAULT, Objective, parse
+from leveret.analytics.scope import EVERYTHING, Scope
 
 
-def asked(folder, *names, limits=(None, None, None, None), objective=DEFAULT):
-    return Asked(names, folder / "in", folder / "out", limits, objective, None, {}, None)
+def asked(folder, *names, scope=EVERYTHING, objective=DEFAULT):
+    return Asked(names, folder / "in", folder / "out", scope, objective, None, {}, None)
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_file_that_has_changed_makes_it_another_question(answered, name):
     [
         (["paging"], {}),
         (["latency", "paging"], {}),
-        (["latency"], {"limits": (1, None, None, None)}),
+        (["latency"], {"scope": Scope(since_ms=1)}),
         (["latency"], {"objective": Objective(0.9, 1000)}),
     ],
 )

@@ -20,7 +20,7 @@ from leveret.analytics.names import SUMMARIES
 from leveret.analytics.objective import DEFAULT
 from leveret.analytics.reading import ASIDE, QUARANTINE, Input, InputError
 from leveret.analytics.running import JOBS, analyse, keep_looking
-from leveret.analytics.scope import Scope
+from leveret.analytics.scope import EVERYTHING, Scope
 
 ROOT = Path(__file__).parents[2]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -425,7 +425,7 @@ def test_following_makes_reports_until_it_is_stopped(spark, tmp_path):
         lambda: None,
     )
 
-    asked = Asked(["latency"], source, output, (None, None, None, None), DEFAULT, None, {}, 7.0)
+    asked = Asked(["latency"], source, output, EVERYTHING, DEFAULT, None, {}, 7.0)
     keep_looking(asked, Follower(spark, source, output), output, 7.0, lines.append, rounds)
 
     assert [7.0] * 3 == rounds.waited

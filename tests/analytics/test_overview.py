@@ -7,12 +7,12 @@ import pytest
 from samples.made_rows import Made, quiet, row
 
 from bench.demo_export import LEAST, Demo
-from leveret.analytics import overview, site
+from leveret.analytics import overview, report, site
 from leveret.analytics.findings import CRITICAL, GOOD, IDLE, WARNING, duration, words
 from leveret.analytics.job import run
 from leveret.analytics.reading import Input
 
-MADE = site.Made("leveret analyze all", datetime(2026, 11, 24, tzinfo=UTC), ["Node: here"])
+MADE = report.Made("leveret analyze all", datetime(2026, 11, 24, tzinfo=UTC), ["Node: here"])
 NASTY = (
     "<script>window.ran=1</script>",
     '"><img src=x onerror=window.ran=1>',

@@ -13,13 +13,13 @@ from leveret.analytics.job import Page, Section
 from leveret.analytics.plots import plots
 from leveret.analytics.reading import Counted
 
-MADE = datetime(2026, 11, 21, 7, 20, tzinfo=UTC)
+MADE = report.Made("leveret analyze latency", datetime(2026, 11, 21, 7, 20, tzinfo=UTC))
 NASTY = '<script>alert("1")</script> & $\\frac{1}{2}$ очередь \x00\n'
 
 
 def shown(page, counted=None):
     """Return a page as HTML."""
-    return report.page(page, source="leveret analyze latency", made=MADE, counted=counted or {})
+    return report.page(page, MADE, counted or {})
 
 
 def test_a_page_loads_only_what_lies_beside_it():
@@ -40,9 +40,8 @@ def test_what_clients_named_cannot_break_a_page():
     row = Row(name=NASTY, count=3)
     section = Section(NASTY, NASTY, Bars("x", [(NASTY, 1.0), ("😀", 2.0)]), "x", "name count", [row])
     text = shown(Page(NASTY, NASTY, [NASTY], [section]), {NASTY: Counted(1, {NASTY: 2})})
-    text += report.index(
-        [("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY}, source=NASTY, made=MADE
-    )
+    made = report.Made(NASTY, MADE.at)
+    text += report.index([("latency", Page(NASTY, NASTY, [NASTY], []))], {NASTY: NASTY}, made)
 
     assert "<script>" not in text
     assert "&lt;script&gt;" in text

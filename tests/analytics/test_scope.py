@@ -1,7 +1,7 @@
 from samples.made_rows import START, Made, histogram, row
 
 from leveret.analytics import latency
-from leveret.analytics.reading import Input, Seen
+from leveret.analytics.reading import Input, Seen, condition_of, hours_of
 from leveret.analytics.running import about
 from leveret.analytics.schemas import tables
 from leveret.analytics.scope import Scope
@@ -62,7 +62,7 @@ def test_hours_out_of_the_range_are_not_read(spark):
     )
     scope = Scope(START, START + MINUTE)  # 07:20 and 07:21
 
-    assert ["06", "07", "08"] == [row["hour"] for row in hours.filter(scope.hours()).collect()]
+    assert ["06", "07", "08"] == [row["hour"] for row in hours.filter(hours_of(scope)).collect()]
 
 
 def test_parquet_by_hours_is_limited_too(data, tmp_path):
@@ -85,7 +85,7 @@ def test_the_latency_of_a_queue_is_that_of_its_own_samples(spark):
     ]
     made = Made(spark, {"latency_hist": rows})
     made.scope = Scope(queue="a")
-    table = made.table("latency_hist").filter(made.scope.condition(tables()["latency_hist"]))
+    table = made.table("latency_hist").filter(condition_of(made.scope, tables()["latency_hist"]))
     made.table = lambda _name: table
 
     (found,) = latency.compute(made)["by_mode"].collect()

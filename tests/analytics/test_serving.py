@@ -18,6 +18,7 @@ from leveret.analytics import asking
 from leveret.analytics.asked import Asked
 from leveret.analytics.asking import LONGEST, SOCKET, NoServerError, ask
 from leveret.analytics.objective import DEFAULT
+from leveret.analytics.scope import EVERYTHING
 from leveret.analytics.served_files import HEADERS
 from leveret.analytics.serving import LOCK, ServeError, Server
 
@@ -116,9 +117,9 @@ class Served:
         return failure, lines
 
 
-def asked(output, *names, settings=(), directory=None, limits=(None, None, None, None)):
+def asked(output, *names, settings=(), directory=None, scope=EVERYTHING):
     directory = directory or output / "in"
-    return Asked(names, directory, output, limits, DEFAULT, None, dict(settings), None, "analyze")
+    return Asked(names, directory, output, scope, DEFAULT, None, dict(settings), None, "analyze")
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     report.write_assets(tmp_path)
     report.write(
         tmp_path / "charts" / "report.html",
-        report.page(SHOWN, source="test", made=datetime(2026, 11, 30, tzinfo=UTC), counted={}),
+        report.page(SHOWN, report.Made("test", datetime(2026, 11, 30, tzinfo=UTC)), {}),
     )
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -145,7 +145,7 @@ def quiet(_text):
 
 def drawn(page):
     """Return a page as displayed: sums of floats differ in digits that are not shown, but that tables sort by."""
-    text = report.page(page, source="", made=datetime.fromtimestamp(0, UTC), counted={})
+    text = report.page(page, report.Made("", datetime.fromtimestamp(0, UTC)), {})
     return re.sub(r' data-sort="[^"]*"', "", text)
 
 
