@@ -1,10 +1,11 @@
 """Asks the `leveret analyze --serve` of an output to run jobs (driver: a Unix socket, which only its user may open)."""
 
+import contextlib
 import http.client
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,22 +43,17 @@ class _Connection(http.client.HTTPConnection):
         self.sock.settimeout(IDLE_SECONDS)
 
 
-class reachable:  # noqa: N801 - used as a function
-    """The address of a socket as a path that systems take: a long one is reached by its open directory."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._folder: int | None = None
-
-    def __enter__(self) -> str:
-        if len(os.fsencode(self._path)) <= LONGEST:
-            return str(self._path)
-        self._folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        return f"/proc/self/fd/{self._folder}/{self._path.name}"
-
-    def __exit__(self, *_raised: object) -> None:
-        if self._folder is not None:
-            os.close(self._folder)
+@contextlib.contextmanager
+def reachable(path: Path) -> Iterator[str]:
+    """Yield the address of a socket as a path that systems take: a long one is reached by its open directory."""
+    if len(os.fsencode(path)) <= LONGEST:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def ask(asked: Asked, report_progress: Callable[[str], None]) -> tuple[str, int] | None:

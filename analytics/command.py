@@ -396,7 +396,7 @@ def _wrong(given: Given) -> Iterator[str]:
         yield from (f"{name} needs an output on this machine" for name in kept)
     if given.follow is not None and (named := [name for name in given.names if name in NOT_FOLLOWED]):
         yield f"--follow cannot be combined with {', '.join(named)}"
-    for option in given.scope.options():
+    for option in given.scope.told():
         if named := [name for name in given.names if name in NOT_LIMITED[option]]:
             yield f"{option} does not apply to {', '.join(named)}"
     if given.since is not None and given.until is not None and given.since > given.until:

@@ -190,11 +190,15 @@ def analyse(
     report_progress(f"{output / report.INDEX}")
 
 
+def _chosen(names: Sequence[str], *, is_folded: bool) -> list[str]:
+    """Return the jobs that are asked for, in the order of `JOBS`."""
+    others = NOT_FOLLOWED if is_folded else NOT_IN_ALL
+    return [name for name in JOBS if name in names or (ALL in names and name not in others)]
+
+
 def _wanted(names: Sequence[str], data: Input) -> tuple[list[str], dict[str, str]]:
     """Return the jobs to run, and those of `ALL` that have nothing to do, with the reasons."""
-    asked = [name for name in JOBS if name in names or (ALL in names and name not in NOT_IN_ALL)]
-    if data.is_folded:
-        asked = [name for name in asked if name not in NOT_FOLLOWED]
+    asked = _chosen(names, is_folded=data.is_folded)
     skipped = {name: why for name in asked if name not in names and (why := _unsuitable(name, data))}
     return [name for name in asked if name not in skipped], skipped
 
@@ -204,7 +208,7 @@ def _unsuitable(name: str, data: Input) -> str:
     lacking = [table for table in JOBS[name].needs if not data.has(table)]
     if lacking:
         return f"missing tables: {', '.join(lacking)}"
-    limits = ", ".join(option for option in data.scope.options() if name in NOT_LIMITED[option])
+    limits = ", ".join(option for option in data.scope.told() if name in NOT_LIMITED[option])
     return f"{limits} does not apply to it" if limits else ""
 
 
@@ -237,7 +241,7 @@ def about(data: Input, tables: Sequence[str]) -> list[str]:
     if first and last:
         lines.append(f"Range: {written(min(first))} to {written(max(last))} UTC")
     if not data.scope.is_all:
-        lines.append(f"Only: {data.scope.words()}")
+        lines.append(f"Only: {', '.join(data.scope.told().values())}")
     rows = ", ".join(f"{name} {each.rows:,}" for name, each in seen.items())
     if data.is_folded and rows:
         read = ", ".join(f"{name} {data.counted[name].rows:,}" for name in seen)
@@ -259,12 +263,8 @@ def keep_looking(
     stopping: threading.Event,
 ) -> None:
     """Run jobs repeatedly on all data written so far, with a pause between rounds, until stopped."""
-    wanted = [
-        job
-        for name, job in JOBS.items()
-        if name in asked.names or (ALL in asked.names and name not in NOT_FOLLOWED)
-    ]
-    needed = dict.fromkeys(table for job in wanted for table in job.tables)
+    chosen = _chosen(asked.names, is_folded=True)
+    needed = dict.fromkeys(table for name in chosen for table in JOBS[name].tables)
 
     def report_or_stop(text: str) -> None:
         if stopping.is_set():

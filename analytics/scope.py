@@ -4,6 +4,8 @@ import dataclasses
 from datetime import UTC, datetime
 from typing import Final
 
+OPTIONS: Final = ("--since", "--until", "--vhost", "--queue")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
@@ -29,28 +31,12 @@ class Scope:
         """True if only some queues or virtual hosts are asked for, which figures of a whole node do not tell."""
         return self.vhost is not None or self.queue is not None
 
-    def options(self) -> list[str]:
-        """Return the options of the command that ask for it."""
-        given = {
-            "--since": self.since_ms,
-            "--until": self.until_ms,
-            "--vhost": self.vhost,
-            "--queue": self.queue,
-        }
-        return [option for option, value in given.items() if value is not None]
-
-    def words(self) -> str:
-        """Return what is asked for in words; empty for everything."""
-        said = []
-        if self.since_ms is not None:
-            said.append(f"since {written(self.since_ms)}")
-        if self.until_ms is not None:
-            said.append(f"until {written(self.until_ms)}")
-        if self.vhost is not None:
-            said.append(f"virtual host {self.vhost}")
-        if self.queue is not None:
-            said.append(f"queue {self.queue}")
-        return ", ".join(said)
+    def told(self) -> dict[str, str]:
+        """Return what is asked for in words, by the options of the command that ask for it; empty for everything."""
+        times = [None if ms is None else written(ms) for ms in (self.since_ms, self.until_ms)]
+        names = ("since", "until", "virtual host", "queue")
+        given = zip(OPTIONS, names, (*times, self.vhost, self.queue), strict=True)
+        return {option: f"{name} {value}" for option, name, value in given if value is not None}
 
 
 EVERYTHING: Final = Scope()
