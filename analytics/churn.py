@@ -1,7 +1,6 @@
 """Job `churn`: connection and channel churn, failed logins, and the duration of alarms."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
 from pyarrow.dataset import field
@@ -11,7 +10,7 @@ from leveret.analytics.figures import Panel, panels, series_of
 from leveret.analytics.folding import COUNTED as TIMES
 from leveret.analytics.job import Job, Page, Section, Written, number_of, texts
 from leveret.analytics.reading import Input
-from leveret.analytics.series import each, query, start_of_bin
+from leveret.analytics.series import each, query, start_of_bin, union
 
 COMING: Final = ("connection_opened", "connection_closed", "queue_created", "queue_deleted", "auth_failed")
 _SPAN: Final = "timestamp_millis(min(ts)) AS first, timestamp_millis(max(ts)) AS last"
@@ -33,20 +32,12 @@ def compute(data: Input) -> dict[str, DataFrame]:
 
 
 def ends(*seen: DataFrame) -> DataFrame:
-    """Return when each boot of each node was last seen: `until` (ms), and whether it `is_last`."""
-    return _all(
-        "SELECT node, boot_id, max(ts) AS until, max(ts) = max(max(ts)) OVER (PARTITION BY node) AS is_last "
-        "FROM ({rows}) GROUP BY node, boot_id",
-        "node, boot_id, ts",
-        seen,
+    """Return when each boot of each node was first and last seen: `from_ms`, `until_ms`, and whether it `is_last`."""
+    return query(
+        "SELECT node, boot_id, min(ts) AS from_ms, max(ts) AS until_ms, "
+        "max(ts) = max(max(ts)) OVER (PARTITION BY node) AS is_last FROM {rows} GROUP BY node, boot_id",
+        rows=union(seen, "node", "boot_id", "ts"),
     )
-
-
-def _all(text: str, columns: str, seen: Sequence[DataFrame], **tables: DataFrame) -> DataFrame:
-    """Return the result of a query whose `rows` are all those of some tables."""
-    named = {f"table_{number}": table for number, table in enumerate(seen)}
-    rows = " UNION ALL ".join(f"SELECT {columns} FROM {{{name}}}" for name in named)
-    return query(text.replace("{rows}", rows), **named, **tables)
 
 
 def over_time(rows: DataFrame, seconds: int, *seen: DataFrame) -> DataFrame:
@@ -58,17 +49,16 @@ def over_time(rows: DataFrame, seconds: int, *seen: DataFrame) -> DataFrame:
     start = start_of_bin("ts", seconds)
     first, final = (start_of_bin(f"{end}(ts)", seconds) for end in ("min", "max"))
     counts = ", ".join(f"sum(IF(kind = '{kind}', {TIMES}, 0)) AS {kind}" for kind in COMING)
-    return _all(
+    return query(
         f"""
         WITH bins AS (
-            SELECT node, explode(sequence({first}, {final}, {seconds * 1000}L)) AS bin FROM ({{rows}}) GROUP BY node
+            SELECT node, explode(sequence({first}, {final}, {seconds * 1000}L)) AS bin FROM {{rows}} GROUP BY node
         ),
         counts AS (SELECT node, {start} AS bin, {counts} FROM {{events}} GROUP BY node, {start})
         SELECT node, timestamp_millis(bin) AS time, {seconds} AS seconds, {each("coalesce({0}, 0) AS {0}", COMING)}
         FROM bins LEFT JOIN counts USING (node, bin)
         """,
-        "node, ts",
-        seen or (rows,),
+        rows=union(seen or (rows,), "node", "ts"),
         events=rows,
     )
 
@@ -124,7 +114,7 @@ def alarms(rows: DataFrame, ends: DataFrame) -> DataFrame:
             GROUP BY node, boot_id
         ),
         ended AS (
-            SELECT /*+ BROADCAST(stops) */ *, coalesce(next, stopped) AS over, IF(NOT is_last, until, NULL) AS gone
+            SELECT /*+ BROADCAST(stops) */ *, coalesce(next, stopped) AS over, IF(NOT is_last, until_ms, NULL) AS gone
             FROM raised JOIN {ends} USING (node, boot_id) LEFT JOIN stops USING (node, boot_id)
             WHERE kind = 'alarm_raised'
         )

@@ -280,8 +280,8 @@ def with_consumers(episodes: DataFrame, events: DataFrame) -> DataFrame:
             FROM known GROUP BY {_KEY}, boot_id, user, connection
         ),
         here AS (
-            SELECT consumers.*, coalesce(gone_ms, IF(NOT is_last, until, NULL)) AS left_ms
-            FROM consumers JOIN {{ends}} USING (node, boot_id)
+            SELECT consumers.*, coalesce(gone_ms, IF(NOT is_last, ends.until_ms, NULL)) AS left_ms
+            FROM consumers JOIN {{ends}} AS ends USING (node, boot_id)
         ),
         named AS (
             SELECT {_KEY}, what, start_ms,

@@ -81,6 +81,11 @@ def series_of(label: str, rows: Sequence[Any], column: str) -> Series:
     return Series(label, [at(row["time"]) for row in rows], [row[column] for row in rows], marker=".")
 
 
+def bars_of(label: str, rows: Sequence[Any], column: str, *names: str) -> Bars:
+    """Return a bar for a column of each row, which is called by these columns."""
+    return Bars(label, [(" ".join(row[name] for name in names), row[column]) for row in rows])
+
+
 def with_gaps(rows: Sequence[Any]) -> list[Any]:
     """Return rows in the order of their `time`, with an empty one where two are further apart than others.
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from leveret.analytics import episodes, paging
 from leveret.analytics.episodes import REASONS, STALLED
-from leveret.analytics.figures import Bars, Panel, panels, series_of
+from leveret.analytics.figures import Panel, bars_of, panels, series_of
 from leveret.analytics.findings import CRITICAL, LEVELS, Finding, listed, words
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input, clocks_of
@@ -242,12 +242,7 @@ def describe(written: Written) -> Page:
             Section(
                 f"The {SHOWN} busiest queues",
                 "Over the whole range.",
-                Bars(
-                    "messages published/s",
-                    [(f"{row['vhost']} {row['queue']}", row["rate"]) for row in busiest],
-                )
-                if busiest
-                else None,
+                bars_of("messages published/s", busiest, "rate", "vhost", "queue") if busiest else None,
                 "busiest",
                 terms={
                     "rate": "messages published per second",

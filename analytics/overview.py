@@ -41,7 +41,7 @@ def compute(data: Input) -> dict[str, DataFrame]:
         "queues": queues(past, found, waits(data)).orderBy(*QUEUE),
         "changes": changes(past, seconds).orderBy(*QUEUE, "what"),
         "timeline": times.orderBy("node", "bin"),
-        "boots": boots(data).orderBy("node", "from_ms", "until_ms", "boot_id"),
+        "boots": boots(data).drop("is_last").orderBy("node", "from_ms", "until_ms", "boot_id"),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from pyarrow.dataset import field
 from pyspark.sql import DataFrame
 
-from leveret.analytics.figures import Bars, Panel, panels, series_of, with_gaps
+from leveret.analytics.figures import Panel, bars_of, panels, series_of, with_gaps
 from leveret.analytics.findings import duration
 from leveret.analytics.job import Job, Page, Row, Section, Written, number_of
 from leveret.analytics.reading import Input
@@ -308,10 +308,7 @@ def describe(written: Written) -> Page:
         Section(
             f"The {SHOWN} longest queues",
             "By average number of ready messages.",
-            Bars(
-                "ready messages, average",
-                [(f"{row['vhost']} {row['queue']}", row["mean_ready"]) for row in fullest],
-            ),
+            bars_of("ready messages, average", fullest, "mean_ready", "vhost", "queue"),
             "fullest",
         )
     )

@@ -5,7 +5,7 @@ from typing import Final
 from pyarrow.dataset import field
 from pyspark.sql import DataFrame
 
-from leveret.analytics.figures import Bars
+from leveret.analytics.figures import Bars, bars_of
 from leveret.analytics.job import Job, Page, Section, Written, number_of
 from leveret.analytics.reading import Input
 from leveret.analytics.series import FULL_US, each, query
@@ -130,7 +130,7 @@ def describe(written: Written) -> Page:
             Section(
                 f"The {SHOWN} most frequent patterns",
                 "The broker exports the 64 most frequent patterns of an exchange.",
-                Bars("matches", [(f"{row['exchange']} {row['pattern']}", row["matches"]) for row in heavy]),
+                bars_of("matches", heavy, "matches", "exchange", "pattern"),
                 "patterns",
                 terms={
                     "matches": "messages that the pattern matches",

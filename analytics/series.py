@@ -5,6 +5,7 @@ includes them. Where the broker wrote no row nothing had changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Final
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -72,6 +73,11 @@ def each(form: str, names: Iterable[str]) -> str:
     return ", ".join(form.format(name) for name in names)
 
 
+def union(tables: Iterable[DataFrame], *columns: str) -> DataFrame:
+    """Return these columns of all rows of some tables."""
+    return reduce(DataFrame.unionAll, [table.select(*columns) for table in tables])
+
+
 def clocks(*tables: DataFrame) -> DataFrame:
     """Return the interval and the end of the rows of each node and boot.
 
@@ -79,11 +85,9 @@ def clocks(*tables: DataFrame) -> DataFrame:
     after changes. Returns `node`, `boot_id`, `interval_us`, `until_us` (`mono_us` of the last row), `is_last` (the
     node's last boot).
     """
-    named = {f"table_{number}": table for number, table in enumerate(tables)}
-    rows = " UNION ALL ".join(f"SELECT node, boot_id, ts, mono_us FROM {{{name}}}" for name in named)
     return query(
         f"""
-        WITH moments AS (SELECT node, boot_id, ts, max(mono_us) AS at FROM ({rows}) GROUP BY node, boot_id, ts),
+        WITH moments AS (SELECT node, boot_id, ts, max(mono_us) AS at FROM {{rows}} GROUP BY node, boot_id, ts),
         stepped AS (SELECT *, ts - lag(ts) OVER (PARTITION BY node, boot_id ORDER BY ts) AS step FROM moments),
         boots AS (
             SELECT node, boot_id,
@@ -94,7 +98,7 @@ def clocks(*tables: DataFrame) -> DataFrame:
         )
         SELECT node, boot_id, interval_us, until_us, until = max(until) OVER (PARTITION BY node) AS is_last FROM boots
         """,
-        **named,
+        rows=union(tables, "node", "boot_id", "ts", "mono_us"),
     )
 
 

@@ -3,7 +3,7 @@
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
 
 from leveret.analytics import episodes
 from leveret.analytics.churn import alarms, ends
@@ -48,17 +48,13 @@ def findings(data: Input) -> DataFrame:
         events = data.table("event") if data.has("event") else None
         found = [of_queues(past), dead_letters(episodes.binned(data)), restarts(boots(data), events)]
         if events is not None:
-            found.append(alarmed(alarms(events, ends(*_seen(data)))))
+            found.append(alarmed(alarms(events, boots(data))))
         if data.has("exchange_interval"):
             exchanges = data.table("exchange_interval")
             found += [fan_outs(past, data.table("queue_interval"), exchanges), lost(exchanges)]
         return reduce(DataFrame.unionByName, found)
 
     return data.shared("findings", make)
-
-
-def _seen(data: Input) -> list[DataFrame]:
-    return [data.table(name) for name in ("queue_interval", "node_interval", "event") if data.has(name)]
 
 
 def of_queues(past: DataFrame) -> DataFrame:
@@ -72,8 +68,7 @@ def of_queues(past: DataFrame) -> DataFrame:
     return _finding(
         "{past}",
         kind="what",
-        level=_level(f"end_ms IS NULL AND (what != '{UNREAD}' OR {promises})"),
-        vhost="vhost",
+        is_critical=f"end_ms IS NULL AND (what != '{UNREAD}' OR {promises})",
         queue="queue",
         from_ms="start_ms",
         until_ms="end_ms",
@@ -96,8 +91,6 @@ def dead_letters(made: DataFrame) -> DataFrame:  # bins of queues
             FROM {{made}} GROUP BY {key}
         ) WHERE dead_lettered >= {FEW} AND NOT {is_delay("served", "expired", "dead_lettered")}""",
         kind="'dead_letters'",
-        level=_level("false"),
-        vhost="vhost",
         queue="queue",
         detail=f"to_json(struct({', '.join(REASONS)}))",
         from_ms="first_ms",
@@ -124,8 +117,6 @@ def fan_outs(past: DataFrame, rows: DataFrame, exchanges: DataFrame) -> DataFram
             GROUP BY node, vhost, exchange
         )""",
         kind="'fan_out'",
-        level=_level("false"),
-        vhost="vhost",
         queue="exchange",
         detail="queues",
         from_ms="first_ms",
@@ -145,8 +136,6 @@ def lost(exchanges: DataFrame) -> DataFrame:
         f"{{counted}} JOIN (SELECT {key}, min(ts) AS first_ms FROM {{exchanges}} GROUP BY {key}) USING ({key}) "
         f"WHERE unroutable_dropped >= {FEW}",
         kind="'lost'",
-        level=_level("false"),
-        vhost="vhost",
         queue="exchange",
         from_ms="first_ms",
         amount="unroutable_dropped",
@@ -157,12 +146,9 @@ def lost(exchanges: DataFrame) -> DataFrame:
 
 
 def boots(data: Input) -> DataFrame:
-    """Return the runs of each node: `from_ms` and `until_ms` of their rows."""
-    each = [table.select("node", "boot_id", "ts") for table in _seen(data)]
-    times = (F.min("ts").alias("from_ms"), F.max("ts").alias("until_ms"))
-    return data.shared(
-        "boots", lambda: reduce(DataFrame.unionByName, each).groupBy("node", "boot_id").agg(*times)
-    )
+    """Return the runs of each node, as `churn.ends` does; computed once for all jobs."""
+    seen = [data.table(name) for name in ("queue_interval", "node_interval", "event") if data.has(name)]
+    return data.shared("boots", lambda: ends(*seen))
 
 
 def restarts(started: DataFrame, events: DataFrame | None) -> DataFrame:
@@ -179,7 +165,7 @@ def restarts(started: DataFrame, events: DataFrame | None) -> DataFrame:
             FROM {{started}}
         ) LEFT JOIN ({stops}) USING (node, before) WHERE gone_ms IS NOT NULL""",
         kind="'restart'",
-        level=_level("reason IS NULL"),
+        is_critical="reason IS NULL",
         detail="reason",
         from_ms="gone_ms",
         until_ms="back_ms",
@@ -194,7 +180,7 @@ def alarmed(raised: DataFrame) -> DataFrame:
     return _finding(
         "{raised}",
         kind="'alarm'",
-        level=_level("end IS NULL"),
+        is_critical="end IS NULL",
         detail="alarm",
         from_ms="unix_millis(start)",
         until_ms="unix_millis(end)",
@@ -203,27 +189,27 @@ def alarmed(raised: DataFrame) -> DataFrame:
     )
 
 
-def _level(is_critical: str) -> str:
-    return f"IF({is_critical}, '{CRITICAL}', '{WARNING}')"
-
-
 def _finding(
     rows: str,
     *,
     kind: str,
-    level: str,
     from_ms: str,
     amount: str,
-    vhost: str = "NULL",
-    queue: str = "NULL",
+    is_critical: str = "false",
+    queue: str = "",
     detail: str = "NULL",
     until_ms: str = "NULL",
     came: str = "NULL",
     went: str = "NULL",
     **tables: DataFrame,
 ) -> DataFrame:
-    """Return findings, by the text of each column; a finding without an end lasts until the end of the input."""
-    texts = (kind, level, "node", vhost, queue, detail, from_ms, until_ms, amount, came, went)
+    """Return findings, by the text of each column; one without an end lasts until the end of the input.
+
+    `queue`: a column with names within a virtual host; empty if it is about a node.
+    """
+    level = f"IF({is_critical}, '{CRITICAL}', '{WARNING}')"
+    named = ("vhost", queue) if queue else ("NULL", "NULL")
+    texts = (kind, level, "node", *named, detail, from_ms, until_ms, amount, came, went)
     made = (
         f"CAST({text} AS {of}) AS {name}" for text, (name, of) in zip(texts, COLUMNS.items(), strict=True)
     )
