@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from leveret.broker.auth.name_patterns import Matcher, Patterns
@@ -241,6 +242,10 @@ class Users:
     def permission_rows(self) -> Iterator[tuple[str, str, Permissions]]:
         """Yield all rows that are there now: user, vhost, permissions."""
         return ((user, vhost, row) for (user, vhost), row in tuple(self._permissions.items()))
+
+    def vhosts(self) -> set[str]:
+        """Return the names of the vhosts in which users have rights."""
+        return {vhost for _, vhost in chain(self._permissions, self._topics)}
 
     def set_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> None:
         """Restrict a user's routing keys at a topic exchange; raises InvalidPatternError, and nothing was changed then.

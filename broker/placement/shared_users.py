@@ -93,19 +93,13 @@ class SharedUsers:
     def watch(self, server: Any) -> None:
         """Have the server that owns the users remove the rights in virtual hosts that no log has any more."""
 
-        def named() -> set[str]:
-            users: Users = server.users
-            rights = {row[1] for row in users.permission_rows()} | {
-                row[1] for row in users.topic_permission_rows()
-            }
-            return rights - set(server.vhosts)
-
         def gone(name: str) -> None:
             log.warning("virtual host '%s' is in no log any more: the rights in it are removed", name)
             server.users.remove_vhost(name)
             server.loop.run_and_finish_turn()
 
-        self.named = named
+        users: Users = server.users
+        self.named = lambda: users.vhosts() - set(server.vhosts)
         self.on_gone = lambda name: server.loop.run_step("end of rights", partial(gone, name))
 
     @property

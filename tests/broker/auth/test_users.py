@@ -232,6 +232,18 @@ def test_generation(users):
     assert changed()
 
 
+def test_vhosts_of_rights(users):
+    """Those of permissions and of topic permissions, until they are deleted."""
+    before = users.vhosts()
+    users.set_permissions("guest", "first", "", "", "")
+    users.set_topic_permissions("guest", "second", "amq.topic", "", "")
+    assert {"first", "second"} == users.vhosts() - before
+
+    users.remove_vhost("first")
+    users.remove_vhost("second")
+    assert before == users.vhosts()
+
+
 def test_removal(users):
     """A new user or vhost inherits nothing from a removed one of the same name."""
     users.set_topic_permissions("guest", "/", "x", "", "")

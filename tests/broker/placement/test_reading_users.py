@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from leveret.broker.auth.users import Users
+from leveret.broker.placement import shared_users
 from leveret.broker.placement.shared_users import SharedUsers
 from leveret.broker.replication.directory import LogFacts
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError
@@ -29,7 +32,7 @@ class Database:
         self.now -= 1
         if self.failure is not None:
             raise self.failure
-        return [LogFacts("users", 1, "n1", (), (Member("n1", "host:1", ORIGIN),))]
+        return [LogFacts("users", 1, "n1", (b"there",), (Member("n1", "host:1", ORIGIN),))]
 
     async def users(self, _log: str, since: tuple[int, int]) -> Any:
         await asyncio.sleep(0)
@@ -100,3 +103,20 @@ async def test_a_change_that_fails_is_made_again(shared: SharedUsers) -> None:
 def test_a_refusal_says_where_before_the_first_answer(shared: SharedUsers) -> None:
     """There is no address yet, so it says which node it will be."""
     assert shared.refusal == "the users are those of log users: change them at its leader, once there is one"
+
+
+async def test_rights_end_where_no_log_has_the_virtual_host(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once, nor in those of the node itself, which may not be published yet."""
+    users, owner = Users(), SharedUsers(database, "users", is_owner=True)
+    for vhost in ("own", "there", "gone"):
+        users.set_permissions("ann", vhost, "", "", "")
+    loop = SimpleNamespace(run_step=lambda _kind, work: work(), run_and_finish_turn=lambda: None)
+    owner.watch(SimpleNamespace(users=users, vhosts=["own"], loop=loop))
+    await owner.read()
+    assert {"own", "there", "gone"} == users.vhosts()
+
+    monkeypatch.setattr(shared_users, "GONE_SECONDS", 0)
+    await owner.read()
+    assert {"own", "there"} == users.vhosts()
