@@ -118,6 +118,7 @@ DRIVERS = (
     "broker.client.client",
     "broker.client.sockets",
     "broker.perf.run",
+    "broker.placement.database_reads",
     "broker.placement.dividing",
     "broker.placement.following",
     "broker.placement.forwarding",

@@ -1,24 +1,20 @@
 """The logs of a database as a broker sees them that forwards clients to the nodes which lead (driver)."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from leveret.broker.config.values import BrokerAddress, broker_addresses
 from leveret.broker.metadata.recorder import octets, text
+from leveret.broker.placement.database_reads import DatabaseReads
 from leveret.broker.placement.shared_users import SharedUsers
 from leveret.broker.replication.directory import LogFacts, balanced
 from leveret.broker.replication.engine import NoAnswerError
 from leveret.broker.replication.settings import Settings
 from leveret.broker.replication.takeover import Roll
 
-log = logging.getLogger("leveret.replication")
-
-READ_SECONDS: Final = 1.0  # interval of reads
 MISS_SECONDS: Final = 0.2  # age from which it is read again for a client of a virtual host that is not in it
-_NOT_ASKED: Final = "the database was not asked yet"
 
 
 class Reader(Protocol):
@@ -34,59 +30,31 @@ class Reader(Protocol):
         """Close the connection."""
 
 
-class Logs:
+class Logs(DatabaseReads):
     """The logs, read again and again; with `is_tls` no client is sent to a node without TLS."""
 
     def __init__(self, reader: Reader, *, is_tls: bool, shared: SharedUsers | None = None) -> None:
-        self._reader = reader
+        super().__init__(reader, "the directory of logs")
         self._shared = shared
         self._is_tls = is_tls
-        self._lock = asyncio.Lock()
-        self._read_at = float("-inf")
         self._found: list[LogFacts] = []
         self._rolls: dict[str, Roll] = {}
         self._by_vhost: dict[bytes, LogFacts] = {}
-        self._task: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
-        self.problem = _NOT_ASKED
-        """The reason why the state of now is not known; '' for none."""
         self.is_known = False  # True once the database has answered
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._task = asyncio.get_running_loop().create_task(self._keep())
-
     async def close(self) -> None:
-        """Read no more."""
-        for task in (self._task, *self._jobs):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
-        await self._reader.close()
+        """Read no more, and end the hand-overs that are being asked for."""
+        for task in self._jobs:
+            task.cancel()
+        if self._jobs:
+            await asyncio.wait(self._jobs)
+        await super().close()
 
-    async def _keep(self) -> None:
-        while True:
-            await self._read(READ_SECONDS / 2)
-            await asyncio.sleep(READ_SECONDS)
-
-    async def _read(self, age: float) -> None:
-        """Read the logs, unless that was begun so few seconds ago."""
-        async with self._lock:
-            now = time.monotonic()
-            if now - self._read_at < age:
-                return
-            self._read_at = now
-            try:
-                found = await self._reader.read()
-            except NoAnswerError as error:
-                if self.problem in {"", _NOT_ASKED}:
-                    log.warning("the directory of logs cannot be read: %s", error)
-                self.problem = f"the database does not answer: {error}"
-                return
-            if self.problem:
-                log.info("the directory of logs is read: %d", len(found))
-            self.problem, self.is_known = "", True
-            self._take(found, time.monotonic())
+    async def _read(self) -> str:
+        self._take(await self._reader.read(), time.monotonic())
+        self.is_known = True
+        return ""
 
     def _take(self, found: list[LogFacts], now: float) -> None:
         by_vhost: dict[bytes, LogFacts] = {}
@@ -102,7 +70,7 @@ class Logs:
         """Return the addresses of the nodes of a virtual host, that of the leader first; None if no log has it."""
         name = octets(vhost)
         if name not in self._by_vhost:
-            await self._read(MISS_SECONDS)
+            await self.read(MISS_SECONDS)
         if (facts := self._by_vhost.get(name)) is None:
             return None if self.is_known else ()
         members = sorted(facts.members, key=lambda each: each.name != facts.leader)
@@ -143,7 +111,9 @@ class Logs:
         return {each.name for each in roll.others_up(time.monotonic(), proved=proved)}
 
     def _problems(self) -> Iterator[str]:
-        yield from {self.problem, "" if self._shared is None else self._shared.warning} - {""}
+        yield from dict.fromkeys(
+            filter(None, (self.problem, self._shared.warning if self._shared is not None else ""))
+        )
         for each in self._found:
             if not each.leader:
                 yield f"no node leads log {each.name}"
@@ -166,7 +136,7 @@ class Logs:
         task.add_done_callback(self._jobs.discard)
 
     async def _balance(self, done: Callable[[list[dict[str, str]] | str], object]) -> None:
-        await self._read(0.0)
+        await self.read()
         if self.problem:
             done(self.problem)
             return

@@ -1,6 +1,5 @@
 """The users that logs of a database share: read from where the leader of their log publishes them (driver)."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -12,18 +11,16 @@ import msgspec
 from leveret.broker.auth.users import Users
 from leveret.broker.config.config import Config
 from leveret.broker.metadata.recorder import text
+from leveret.broker.placement.database_reads import DatabaseReads
 from leveret.broker.placement.messages import Rows
 from leveret.broker.placement.node_rows import FollowedRows, changes_to, in_order, is_shared
 from leveret.broker.replication.directory import LogFacts
-from leveret.broker.replication.engine import NoAnswerError
 from leveret.broker.replication.settings import Settings
 from leveret.broker.replication.takeover import Roll
-from leveret.storage.errors import StorageError
 from leveret.storage.store.metadata_rows import decode
 
 log = logging.getLogger("leveret.replication")
 
-READ_SECONDS: Final = 1.0
 _NO_LEADER: Final = "its leader, once there is one"
 STALE_SECONDS: Final = 10.0  # age from which users are reported as old
 GONE_SECONDS: Final = 30.0
@@ -36,14 +33,14 @@ def without_users(config: Config) -> Config:
     return msgspec.structs.replace(config, users=(), topic_permissions=(), limits=limits)
 
 
-class SharedUsers:
+class SharedUsers(DatabaseReads):
     """The users, permissions and global parameters of log `name`, for a node of another log or a front.
 
     In a node of that log (`is_owner`) only the virtual hosts of the others are read.
     """
 
     def __init__(self, reader: Any, name: str, *, is_owner: bool) -> None:
-        self._reader = reader
+        super().__init__(reader, f"the users of log {name}")
         self.name = name
         self.is_owner = is_owner
         self.rows: dict[bytes, bytes] = {}
@@ -55,11 +52,8 @@ class SharedUsers:
         self._since = (0, -1)
         self._roll = Roll("", Settings())
         self._leader = _NO_LEADER
-        self._lock = asyncio.Lock()  # a node that begins to lead reads beside the task
         self._read_at: float | None = None  # by the monotonic clock
         self._missing: dict[str, float] = {}
-        self.problem = "the database was not asked yet"
-        self._task: asyncio.Task[None] | None = None
 
     def joined(self, rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Return stored rows with these users instead of their own."""
@@ -122,40 +116,6 @@ class SharedUsers:
         return (
             "" if self.is_owner else f"the users are those of log {self.name}: change them at {self._leader}"
         )
-
-    def start(self) -> None:
-        """Begin to read again and again."""
-        self._task = asyncio.get_running_loop().create_task(self._keep())
-
-    async def close(self) -> None:
-        """Read no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        await self._reader.close()
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(READ_SECONDS)
-            await self.read()
-
-    async def read(self) -> None:
-        """Read what has changed; if that fails the rest stays as it is, and `problem` says so."""
-        failure: Exception | None = None
-        async with self._lock:
-            try:
-                problem = await self._read()
-            except NoAnswerError as error:
-                problem = f"the database does not answer: {error}"
-            except StorageError as error:
-                problem = f"a row cannot be read, perhaps of a newer Leveret: {error}"
-            except Exception as error:  # noqa: BLE001 - a bug of ours must end neither the task nor a takeover
-                problem, failure = f"an error of Leveret, with a traceback in the log: {error!r}", error
-        before, self.problem = self.problem, problem
-        if problem and problem != before:
-            log.warning("the users of log %s may be out of date: %s", self.name, problem, exc_info=failure)
-        elif before and not problem:
-            log.info("the users of log %s are read", self.name)
 
     async def _read(self) -> str:
         logs: list[LogFacts] = await self._reader.read()

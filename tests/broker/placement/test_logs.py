@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.placement import database_reads
 from leveret.broker.placement.logs import Logs
 from leveret.broker.replication.directory import LogFacts
 from leveret.broker.replication.engine import ORIGIN, Member, NoAnswerError
@@ -90,7 +91,26 @@ async def test_a_database_that_is_away_is_warned_of_once(caplog: pytest.LogCaptu
         database.is_away = is_away
         await asyncio.sleep(0.25)
         await addresses(logs, "no")
-        assert expected == caplog.text.count("cannot be read")
+        assert expected == caplog.text.count("may be out of date")
+
+
+async def test_an_error_that_nobody_foresaw_does_not_end_the_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of a front would stay as it is for ever, and nobody would see it."""
+    monkeypatch.setattr(database_reads, "READ_SECONDS", 0.01)
+    database = Database(log("a", "n1", b"x"))
+    logs = Logs(database, is_tls=False)
+    database.logs = [None]  # type: ignore[list-item] # a bug
+    logs.start()
+    try:
+        async with asyncio.timeout(10):
+            while "an error of Leveret" not in logs.problem:
+                await asyncio.sleep(0.01)
+            database.logs = [log("a", "n1", b"x")]
+            while logs.problem:
+                await asyncio.sleep(0.01)
+    finally:
+        await logs.close()
+    assert ["n1:1", "n2:1"] == await addresses(logs, "x")
 
 
 async def test_a_name_in_two_logs_is_reported() -> None:
