@@ -419,7 +419,9 @@ class Deduplication:
             mark = self.source.mark(message)
             if mark is None:
                 continue
-            if self._settings.deduplicate_mode == QUEUED and not is_loose:
+            if self._returned.get(mark):
+                self._returned[mark] -= 1  # another message may have the id
+            elif self._settings.deduplicate_mode == QUEUED and not is_loose:
                 self._ids.deliver((mark,))
             self._left(mark, is_stored=self._is_stored(message), is_dropped=True)
             if is_over_limit and not self._keeps_present:

@@ -1284,6 +1284,22 @@ class TestDisk:
         again.commit()
         assert [] == findings(again)
 
+    def test_a_message_of_an_earlier_run_that_expires_leaves_the_id_to_another(self, disk_node):
+        """It was delivered there, so its id was free, and the next message has it."""
+        client = ready(disk_node, QUEUED)
+        publish(client, expiration="60000")
+        get(client, settled=False)
+        again = disk_node.killed()
+        client = Client(again)
+        publish(client)
+        assert 2 == count(again)
+        again.pass_time(60_001)
+        settle(again)
+        assert 1 == count(again)
+        publish(client)
+        assert 1 == count(again)
+        again.disk.close()
+
     def test_the_dead_letter_of_a_promised_message_comes_with_its_id(self, disk_node):
         """One commit has both, although publishers hear after that only."""
         dead: Table = {
