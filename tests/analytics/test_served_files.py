@@ -11,6 +11,7 @@ from leveret.analytics import asking
 from leveret.analytics.asked import Asked
 from leveret.analytics.asking import SOCKET, NoServerError, ask
 from leveret.analytics.objective import DEFAULT
+from leveret.analytics.scope import Scope
 from leveret.analytics.served_files import file_of, is_welcome
 
 
@@ -44,7 +45,7 @@ def test_sec_48_loopback_is_served_to_this_machine_only(listening):
 
 def test_sec_47_settings_are_sent_to_no_other_user(tmp_path, monkeypatch):
     """A socket in a shared output that another user has put there gets no request: it has the settings of Spark."""
-    asked = Asked(["all"], tmp_path, tmp_path, (None,) * 4, DEFAULT, None, {"spark.x.password": "p"}, None)
+    asked = Asked(["all"], tmp_path, tmp_path, Scope(), DEFAULT, None, {"spark.x.password": "p"}, None)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / SOCKET))
         listening.listen()
