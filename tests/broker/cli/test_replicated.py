@@ -243,7 +243,7 @@ async def test_a_node_that_has_handed_over_leaves_the_lease_to_others(tmp_path: 
     config = Config(data_dir=tmp_path, replication=ReplicationConfig(engine_url="postgresql:///none"))
     monkeypatch.setenv(RELEASED_AT, str(boot_time()))
     assert not load(environ={RELEASED_AT: "1.0"}).warnings
-    (again, _), later = await replicated._make_driver(config), boot_time()
+    (again, _, _), later = await replicated._make_driver(config), boot_time()
     try:
         candidate = again.node.candidate
         candidate.watch(FREE._replace(epoch=1), later)
