@@ -152,10 +152,15 @@ class AdministeredBroker(Node):
         self.check_shared()
         return self.users
 
+    @property
+    def users_refusal(self) -> str:
+        """Reason for which users and global parameters, those of another log, cannot be changed here; '' for none."""
+        return "" if self.shared is None else self.shared.refusal
+
     def check_shared(self) -> None:
         """Raise BadRequestError if users and global parameters are those of another log."""
-        if self.shared is not None and self.shared.refusal:
-            raise BadRequestError(self.shared.refusal)
+        if refusal := self.users_refusal:
+            raise BadRequestError(refusal)
 
     def has_vhost(self, name: str) -> bool:
         """Return whether users may have rights in a vhost: it is here, or in another log that shares them."""

@@ -108,7 +108,7 @@ def put_vhost(call: Call, vhost: str) -> Answer:
         tags=tags,
         default_queue_type=body.text("default_queue_type"),
     )
-    if is_new and call.actor is not None and not (call.broker.shared and call.broker.shared.refusal):
+    if is_new and call.actor is not None and not call.broker.users_refusal:
         call.administration.users.set_permissions(
             call.actor, vhost, call.actor.name, configure=".*", write=".*", read=".*"
         )

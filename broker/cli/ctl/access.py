@@ -247,9 +247,8 @@ def _begin(session: Session, announcement: str, username: str) -> None:
     """Announce a change of a user's rights in the vhost; raises CtlError if either does not exist."""
     session.announce(announcement)
     missing = refused(f"Virtual host {session.vhost} does not exist")
-    session.api.request(
-        "GET", ("vhosts", session.vhost, "permissions"), missing=missing
-    )  # also of another log
+    # Unlike the virtual host itself, its permissions are found if it is in another log that shares the users.
+    session.api.request("GET", ("vhosts", session.vhost, "permissions"), missing=missing)
     existing_user(session, username)
 
 
